@@ -1,0 +1,1 @@
+//! Page-aligned host memory for KV pages: regions, strides, pools and pages.

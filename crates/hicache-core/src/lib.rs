@@ -1,0 +1,1 @@
+//! What a KV page is, how it is named, and what a store promises.

@@ -1,0 +1,1 @@
+//! KV pages in files: O_DIRECT, one file per page, checked on read.

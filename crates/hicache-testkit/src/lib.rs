@@ -1,0 +1,1 @@
+//! Conformance suite, reference model and fault decorators for hicache stores.

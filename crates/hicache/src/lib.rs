@@ -1,0 +1,1 @@
+//! The storage tier under the KV cache of LLM inference engines.

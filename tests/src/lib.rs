@@ -1,0 +1,1 @@
+//! Integration tests over the facade and the command; the tests are in `tests/`.
