@@ -1,2 +1,54 @@
-//! Tasks of this repository.
-fn main() {}
+//! Tasks of this repository: `cargo xtask COMMAND`, one file per command.
+
+mod cargo;
+mod ci;
+mod features;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+const USAGE: &str = "\
+Usage: cargo xtask COMMAND
+
+Commands:
+  test [-- ARGS]  build the `hicache` command, run every test of the workspace, list what was skipped;
+                  ARGS go to the test binaries (name filters, --nocapture)
+  ci              formatting, lints, tidy, docs, dependency claims, every feature, licences
+  tidy            the rules that the compiler does not know (CONTRIBUTING.md explains them)
+  help            this text
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments) {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[String]) -> Result<ExitCode, String> {
+    let Some((command, rest)) = arguments.split_first() else {
+        return Err(format!("no command given\n\n{USAGE}"));
+    };
+    match (command.as_str(), rest) {
+        ("help" | "-h" | "--help", _) => {
+            print!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        ("test", []) => test::run(&Workspace::load()?, &[]),
+        ("test", [dashes, rest @ ..]) if dashes == "--" => test::run(&Workspace::load()?, rest),
+        ("ci", []) => ci::run(&Workspace::load()?),
+        ("tidy", []) => tidy::run(&Workspace::load()?),
+        ("test" | "ci" | "tidy", [extra, ..]) => {
+            Err(format!("`{command}` does not take `{extra}`\n\n{USAGE}"))
+        }
+        _ => Err(format!("there is no command `{command}`\n\n{USAGE}")),
+    }
+}
