@@ -1,1 +1,45 @@
 //! What a KV page is, how it is named, and what a store promises.
+//!
+//! Words: a *page* holds the keys and values of some tokens; a [`PageKey`] names it by its content; a
+//! [`Namespace`] says what its bytes depend on besides the tokens; a [`PageLayout`] says how they lie. A
+//! [`Store`] is what a URL opens; a [`StorageBackend`] is a store seen through one namespace: where pages go.
+//!
+//! This crate starts no thread, reads no clock and no environment, and has no `unsafe`.
+#![forbid(unsafe_code)]
+
+mod error;
+mod key;
+mod layout;
+mod memory;
+mod namespace;
+mod options;
+mod outcome;
+mod pending;
+mod prefix;
+mod registry;
+mod stats;
+mod storage;
+mod store;
+mod units;
+
+pub use error::{Error, ErrorKind, Result};
+pub use hicache_alloc::{
+    Alignment, AllocError, Backing, Busy, Fallback, HostPool, HugePageSize, HugePages, Page, PageIndex,
+    PageMut, Piece, PieceMut, Prefault, Region, RegionSpec, RegisterError, Registrar, Registration, Strides,
+};
+pub use key::{KeyUnits, PageKey, namespace_seed};
+pub use layout::{DType, Geometry, PageLayout, PageOrder};
+pub use memory::MemoryStore;
+pub use namespace::{Digest, Identity, Namespace, Rank};
+pub use options::{COMMON_OPTIONS, CommonOptions, OptionSpec, Source, StoreOptions};
+pub use outcome::{Expiry, Outcomes, Reply, replies};
+pub use pending::Pending;
+pub use prefix::{Prefix, PrefixWait};
+pub use registry::{StoreFactory, StoreRegistry};
+pub use stats::{Counters, Stats};
+pub use storage::{
+    Call, Capabilities, Deadline, Get, Priority, Put, STORAGE_BATCH_SIZE, StorageBackend, StorageBackendExt,
+    Stored,
+};
+pub use store::{Depth, Found, Health, Scan, State, Store};
+pub use units::{parse_bool, parse_count, parse_duration, parse_size};

@@ -1,1 +1,48 @@
-//! KV pages in files: O_DIRECT, one file per page, checked on read.
+//! KV pages in files: past the page cache, one file a page, checked on read.
+//!
+//! [`FileStore`] opens a directory; through [`Store::backend`](hicache_core::Store::backend) it stores and fetches
+//! pages of a namespace. A page is published whole or not at all, carries its length, key, namespace and checksum,
+//! and what fails that check is a miss, never a wrong byte.
+//!
+//! ```
+//! use hicache_core::{HostPool, Namespace, PageKey, PageLayout, Put, RegionSpec, StorageBackendExt, Store};
+//! use hicache_file::{FileOptions, FileStore};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! let store = FileStore::open(dir.path(), FileOptions::default())?;
+//! let layout = PageLayout::opaque(65_536)?;
+//! let backend = store.backend(Namespace::named("example", layout)?)?;
+//!
+//! // Strides of the backend's alignment: then no page is copied on its way.
+//! let strides = layout.strides(2, backend.capabilities().alignment)?;
+//! let pool = HostPool::new(RegionSpec { len: strides.region_len(), ..Default::default() }.map()?, strides, &[])?;
+//! let mut pages = pool.alloc(2).expect("two slots, two pages");
+//!
+//! let key = PageKey::new([7; 32]);
+//! let mut page = pages.remove(0);
+//! page.piece_mut(0).copy_from(0, b"keys and values");
+//! backend.set(Put { key, parent: None, page: page.freeze() }).wait()?;
+//! let page = backend.get(key, pages.remove(0)).wait()?.expect("it was just stored");
+//! assert_eq!(&page.bytes(0).expect("private memory")[..15], b"keys and values");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod backend;
+mod draft;
+mod engine;
+mod fail;
+mod options;
+mod page_file;
+mod probe;
+mod record;
+mod root;
+mod scan;
+mod slot;
+mod store;
+mod sys;
+mod trailer;
+mod writer;
+
+pub use options::{Direct, Durability, Engine, FileOptions, OPTIONS};
+pub use store::FileStore;
+pub use sys::{Seam, SysCall, Verdict};

@@ -1,0 +1,195 @@
+//! The one error type: kind, operation, facts, source.
+
+use hicache_alloc::AllocError;
+use std::fmt;
+use std::sync::Arc;
+
+/// Shorthand.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Cause = Arc<dyn std::error::Error + Send + Sync + 'static>;
+
+/// What went wrong, in the caller's terms. A miss is not an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An option, a URL or a configuration is unknown, malformed or inconsistent.
+    InvalidConfig,
+    /// A call's arguments do not fit the store or one another.
+    InvalidArgument,
+    /// This machine, device or build cannot do it.
+    Unsupported,
+    /// The operating system or the service refuses it to this user.
+    PermissionDenied,
+    /// A pool, queue, descriptor table or other limit is full; later it may not be.
+    Exhausted,
+    /// The medium has no room: bytes, inodes or quota.
+    NoSpace,
+    /// The page is larger than the medium allows.
+    TooLarge,
+    /// What is stored there was laid down by something else, and is left untouched.
+    Incompatible,
+    /// Stored bytes fail their check.
+    Corrupt,
+    /// The deadline passed.
+    Timeout,
+    /// Somebody else holds it.
+    AlreadyOpen,
+    /// The store is shut down.
+    Closed,
+    /// The operating system or the network failed.
+    Io,
+}
+
+impl ErrorKind {
+    fn text(self) -> &'static str {
+        match self {
+            Self::InvalidConfig => "invalid configuration",
+            Self::InvalidArgument => "invalid argument",
+            Self::Unsupported => "not supported",
+            Self::PermissionDenied => "permission denied",
+            Self::Exhausted => "resource exhausted",
+            Self::NoSpace => "no space",
+            Self::TooLarge => "too large",
+            Self::Incompatible => "incompatible",
+            Self::Corrupt => "corrupt",
+            Self::Timeout => "deadline passed",
+            Self::AlreadyOpen => "already open",
+            Self::Closed => "closed",
+            Self::Io => "input/output error",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// An error with its kind, operation, facts and cause. One word wide; cheap to clone.
+///
+/// `Display` is one line without the cause, which [`std::error::Error::source`] gives.
+#[derive(Clone, thiserror::Error)]
+#[error(transparent)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}", self.line())]
+struct Inner {
+    kind: ErrorKind,
+    operation: &'static str,
+    retryable: bool,
+    why: Option<String>,
+    facts: Vec<(&'static str, String)>,
+    fix: Option<String>,
+    #[source]
+    cause: Option<Cause>,
+}
+
+impl Error {
+    /// A permanent error of `operation`, which is a verb and its object, as in `"open store"`.
+    pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
+        let inner =
+            Inner { kind, operation, retryable: false, why: None, facts: Vec::new(), fix: None, cause: None };
+        Self(Arc::new(inner))
+    }
+
+    /// Says what happened, in a clause.
+    #[must_use]
+    pub fn why(self, why: impl fmt::Display) -> Self {
+        self.edit(|inner| inner.why = Some(why.to_string()))
+    }
+
+    /// Adds a fact.
+    #[must_use]
+    pub fn with(self, name: &'static str, value: impl fmt::Display) -> Self {
+        self.edit(|inner| inner.facts.push((name, value.to_string())))
+    }
+
+    /// Says what the user can do about it.
+    #[must_use]
+    pub fn fix(self, fix: impl fmt::Display) -> Self {
+        self.edit(|inner| inner.fix = Some(fix.to_string()))
+    }
+
+    /// Sets the cause.
+    #[must_use]
+    pub fn because(self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.edit(|inner| inner.cause = Some(Arc::new(cause)))
+    }
+
+    /// Marks it worth retrying.
+    #[must_use]
+    pub fn retryable(self) -> Self {
+        self.edit(|inner| inner.retryable = true)
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What was being done.
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        self.0.retryable
+    }
+
+    /// The value of a fact.
+    pub fn fact(&self, name: &str) -> Option<&str> {
+        self.0.facts.iter().find(|(held, _)| *held == name).map(|(_, value)| value.as_str())
+    }
+
+    fn edit(mut self, edit: impl FnOnce(&mut Inner)) -> Self {
+        edit(Arc::make_mut(&mut self.0));
+        self
+    }
+}
+
+impl Inner {
+    fn line(&self) -> String {
+        let mut line = format!("{}: {}", self.operation, self.kind);
+        if let Some(why) = &self.why {
+            line.push_str(": ");
+            line.push_str(why);
+        }
+        let facts: Vec<String> = self.facts.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if !facts.is_empty() {
+            line.push_str(&format!(" [{}]", facts.join(", ")));
+        }
+        if let Some(fix) = &self.fix {
+            line.push_str("; ");
+            line.push_str(fix);
+        }
+        line
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl From<AllocError> for Error {
+    fn from(error: AllocError) -> Self {
+        let kind = match &error {
+            AllocError::Exhausted { .. } => ErrorKind::Exhausted,
+            AllocError::Unsupported { .. } => ErrorKind::Unsupported,
+            AllocError::Os { .. } | AllocError::Register(_) => ErrorKind::Io,
+            _ => ErrorKind::InvalidConfig,
+        };
+        Self::new(kind, "map memory").because(error)
+    }
+}

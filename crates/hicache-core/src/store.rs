@@ -1,0 +1,134 @@
+//! The contract of a store: what a URL opens.
+
+use crate::{Digest, Fallback, Namespace, PageKey, Pending, Result, StorageBackend};
+use async_trait::async_trait;
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// What a URL opens: one directory, bucket or server, with its capacity and engine, however many pools use it.
+///
+/// # Contract
+///
+/// 1. *One namespace, one layout.* The name, digest and layout of a namespace are recorded at its first put;
+///    `backend` refuses the same digest with another layout as
+///    [`Incompatible`](crate::ErrorKind::Incompatible).
+/// 2. *Nothing of others.* `clear` removes the pages of its namespace and nothing else. What the store did not
+///    lay down it neither serves, counts as a page, nor deletes.
+/// 3. *Close* ends what was accepted, then refuses: everything after it is
+///    [`Closed`](crate::ErrorKind::Closed). Closing twice is fine. A dropped store does the same.
+/// 4. *Told.* What was asked for and not got is in [`Health::fallbacks`], and was logged once.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// The store seen through `namespace`. May read one small record, and blocks for that long.
+    ///
+    /// # Errors
+    ///
+    /// [`Incompatible`](crate::ErrorKind::Incompatible) by contract 1, [`Closed`](crate::ErrorKind::Closed), or
+    /// what reading the record met.
+    fn backend(&self, namespace: Namespace) -> Result<Arc<dyn StorageBackend>>;
+
+    /// The namespaces recorded here, by name.
+    async fn namespaces(&self) -> Result<Vec<Namespace>>;
+
+    /// Removes every page of `namespace`, and its record. Returns how many pages.
+    async fn clear(&self, namespace: &Namespace) -> Result<u64>;
+
+    /// Walks over what is stored and hands each find to `found`, on a thread of the store's. For operators: it
+    /// reads directories, and with [`Depth::Contents`] every page.
+    fn scan(&self, scan: Scan, found: Box<dyn FnMut(Found) + Send>) -> Pending<Result<()>>;
+
+    /// How it runs.
+    fn health(&self) -> Health;
+
+    /// Ends what was accepted and lets go of the medium.
+    async fn close(&self) -> Result<()>;
+}
+
+/// How a store runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// What moves the bytes: `io_uring`, `threads`, `none`.
+    pub engine: &'static str,
+    /// How pages lie in it: `files`, `slab`, `none`.
+    pub format: &'static str,
+    /// Sets can work: the medium is not read-only.
+    pub writable: bool,
+    /// Bytes that the medium could still take, where it says so.
+    pub available_len: Option<u64>,
+    /// What was asked for and not got.
+    pub fallbacks: Vec<Fallback>,
+}
+
+impl Health {
+    /// Of a store with that engine and format.
+    pub fn new(engine: &'static str, format: &'static str) -> Self {
+        Self { engine, format, writable: true, available_len: None, fallbacks: Vec::new() }
+    }
+}
+
+/// What to walk over.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    /// Only this namespace.
+    pub namespace: Option<Digest>,
+    /// How closely to look.
+    pub depth: Depth,
+    /// Remove what is wrong or torn, so that the next set writes it anew, and what dead writers left.
+    pub repair: bool,
+}
+
+/// How closely to look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// At names and sizes.
+    #[default]
+    Names,
+    /// At every byte.
+    Contents,
+}
+
+/// One find of a scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// Where it lies, as the store names places: a path, an object's key.
+    pub place: String,
+    /// The name of its namespace.
+    pub namespace: Arc<str>,
+    /// Its key, when its place names one.
+    pub key: Option<PageKey>,
+    /// Bytes of the page (of the file, where there is no page).
+    pub len: u64,
+    /// When it was written, by the medium's clock.
+    pub written: Option<SystemTime>,
+    /// What it is.
+    pub state: State,
+    /// It was removed ([`Scan::repair`]).
+    pub repaired: bool,
+}
+
+impl Found {
+    /// A find at `place` that nothing else is known of yet.
+    pub fn new(place: String, namespace: Arc<str>, state: State) -> Self {
+        Self { place, namespace, key: None, len: 0, written: None, state, repaired: false }
+    }
+}
+
+/// What a find is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// A page by its name and length; not read.
+    Listed,
+    /// A page that passed its check.
+    Sound,
+    /// A page without a check of ours.
+    Unverified,
+    /// A page whose bytes fail their check, and why.
+    Wrong(String),
+    /// A page cut short or longer than its layout, and how.
+    Torn(String),
+    /// Something that is no page: left by a dead writer, or not ours.
+    Orphan(String),
+}

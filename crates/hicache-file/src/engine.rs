@@ -1,0 +1,336 @@
+//! The engine `threads`: workers that each move one page at a time, and a watch that ends waits at their deadline.
+//!
+//! A job is the record of its operations: it owns their pages until the kernel has let go of them, since each
+//! system call is over when it returns (invariant 4). A deadline answers the caller; the job, if it has begun,
+//! goes on to its end and only then gives its pages back.
+
+use crate::slot::Slot;
+use hicache_core::{Counters, Error, ErrorKind, Expiry, Pending, Reply, Result, replies};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Most jobs that wait. Beyond it, a batch is refused as exhausted.
+const JOBS_MAX: usize = 64 * 1024;
+
+/// Every so many jobs, the last lane that has one goes first, so that none waits for ever.
+const FAIR_EVERY: u64 = 8;
+
+/// Ended waits that may lie in the watch's heap before it is cleaned.
+const ENDED_MAX: usize = 1024;
+
+/// What goes first. Reads go before writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Read,
+    Write,
+    BackgroundRead,
+    BackgroundWrite,
+}
+
+const LANES: usize = 4;
+
+/// One thing for a worker to do.
+pub(crate) struct Job {
+    /// Not begun after this.
+    pub(crate) deadline: Option<Instant>,
+    /// Does it, or, when told that the deadline has passed, answers so.
+    pub(crate) run: Box<dyn FnOnce(Turn<'_>) + Send>,
+    /// Counts a panic.
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// What a worker gives a job.
+pub(crate) enum Turn<'a> {
+    /// Its memory.
+    Go(&'a mut Slot),
+    /// Too late.
+    Late,
+}
+
+/// The workers and the watch of one store.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    watch: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    watch: Mutex<Watch>,
+    deadline: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    lanes: [VecDeque<Job>; LANES],
+    waiting: usize,
+    taken: u64,
+    closed: bool,
+    workers: usize,
+    /// Who waits for the last worker to end.
+    ended: Vec<Reply<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    waits: BinaryHeap<Reverse<Wait>>,
+    ended_max: usize,
+    closed: bool,
+}
+
+/// A batch whose caller waits until `deadline`.
+#[derive(Debug)]
+struct Wait {
+    deadline: Instant,
+    expiry: Expiry,
+    counters: Arc<Counters>,
+}
+
+impl Engine {
+    /// Starts one worker for each slot.
+    pub(crate) fn start(slots: Vec<Slot>) -> io::Result<Self> {
+        let mut engine = Self { shared: Arc::default(), workers: Vec::new(), watch: None };
+        for slot in slots {
+            let shared = Arc::clone(&engine.shared);
+            lock(&shared.queue).workers += 1;
+            let started = spawn("hicache-file", move || shared.work(slot));
+            // What has started ends when `engine` is dropped.
+            engine.workers.push(started.inspect_err(|_| lock(&engine.shared.queue).workers -= 1)?);
+        }
+        let shared = Arc::clone(&engine.shared);
+        engine.watch = Some(spawn("hicache-watch", move || shared.watch())?);
+        Ok(engine)
+    }
+
+    /// Queues the jobs of one batch: all, or none. One lock, one wake.
+    pub(crate) fn submit(&self, lane: Lane, jobs: Vec<Job>) -> std::result::Result<(), (Error, Vec<Job>)> {
+        let mut queue = lock(&self.shared.queue);
+        if queue.closed {
+            return Err((closed(), jobs));
+        }
+        if queue.waiting + jobs.len() > JOBS_MAX {
+            let error = Error::new(ErrorKind::Exhausted, "queue batch")
+                .why("the engine has as many jobs waiting as it takes")
+                .with("waiting", queue.waiting)
+                .with("limit", JOBS_MAX)
+                .retryable();
+            return Err((error, jobs));
+        }
+        let count = jobs.len();
+        queue.waiting += count;
+        queue.lanes[lane as usize].extend(jobs);
+        drop(queue);
+        if count == 1 {
+            self.shared.work.notify_one();
+        } else {
+            self.shared.work.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Ends the wait for a batch at `deadline`.
+    pub(crate) fn expire_at(&self, deadline: Instant, expiry: Expiry, counters: &Arc<Counters>) {
+        let mut watch = lock(&self.shared.watch);
+        if watch.waits.len() > watch.ended_max.max(ENDED_MAX) {
+            watch.waits.retain(|Reverse(wait)| !wait.expiry.is_over());
+            watch.ended_max = 2 * watch.waits.len();
+        }
+        let first = watch.waits.peek().is_none_or(|Reverse(wait)| deadline < wait.deadline);
+        watch.waits.push(Reverse(Wait { deadline, expiry, counters: Arc::clone(counters) }));
+        drop(watch);
+        if first {
+            self.shared.deadline.notify_one();
+        }
+    }
+
+    /// Takes no more. Resolves when everything accepted is done.
+    pub(crate) fn close(&self) -> Pending<Result<()>> {
+        let (mut replies, ended, _) = replies(1);
+        let reply = replies.pop().expect("one was asked for");
+        let mut queue = lock(&self.shared.queue);
+        queue.closed = true;
+        if queue.workers == 0 {
+            reply.send(Ok(()));
+        } else {
+            queue.ended.push(reply);
+        }
+        drop(queue);
+        self.shared.work.notify_all();
+        Pending::new(async move { ended.await.into_iter().collect() })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.shared.queue).closed
+    }
+
+    /// Does `act` on a worker, when its turn comes, however long that is.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        act: impl FnOnce(&mut Slot) -> Result<T> + Send + 'static,
+    ) -> Pending<Result<T>> {
+        let (mut replies, outcomes, _) = replies(1);
+        let reply: Reply<T> = replies.pop().expect("one was asked for");
+        let run = move |turn: Turn<'_>| match turn {
+            Turn::Go(slot) => reply.send(act(slot)),
+            Turn::Late => reply.send(Err(late())),
+        };
+        let job = Job { deadline: None, run: Box::new(run), counters: Arc::default() };
+        if let Err((error, _)) = self.submit(lane, vec![job]) {
+            return Pending::ready(Err(error));
+        }
+        Pending::new(async move { outcomes.await.into_iter().next().expect("one outcome for one reply") })
+    }
+}
+
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "use store").why("the store was closed")
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_string()).spawn(body)
+}
+
+impl Shared {
+    fn work(&self, mut slot: Slot) {
+        while let Some(job) = self.next_job() {
+            let counters = Arc::clone(&job.counters);
+            let turn = if job.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                Turn::Late
+            } else {
+                Turn::Go(&mut slot)
+            };
+            // What a panic leaves half done is in the job, which is gone, and in the slot, which each job fills anew.
+            if catch_unwind(AssertUnwindSafe(|| (job.run)(turn))).is_err() {
+                Counters::add(&counters.worker_restarts, 1);
+                tracing::error!(
+                    "a worker panicked; its operation is answered as failed, and the worker goes on"
+                );
+            }
+        }
+        let mut queue = lock(&self.queue);
+        queue.workers -= 1;
+        let ended = if queue.workers == 0 { std::mem::take(&mut queue.ended) } else { Vec::new() };
+        drop(queue);
+        ended.into_iter().for_each(|reply| reply.send(Ok(())));
+    }
+
+    /// The next job, or `None` when there will be no more.
+    fn next_job(&self) -> Option<Job> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(job) = queue.take() {
+                return Some(job);
+            }
+            if queue.closed {
+                return None;
+            }
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn watch(&self) {
+        let mut watch = lock(&self.watch);
+        while !watch.closed {
+            let now = Instant::now();
+            let next = watch.waits.peek().map(|Reverse(wait)| wait.deadline);
+            match next {
+                None => watch = self.deadline.wait(watch).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) if deadline > now => {
+                    let waited = self.deadline.wait_timeout(watch, deadline - now);
+                    watch = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                Some(_) => {
+                    let Some(Reverse(wait)) = watch.waits.pop() else { continue };
+                    // Waking a caller may run the caller's code.
+                    drop(watch);
+                    let expired = wait.expiry.expire(&late()) as u64;
+                    Counters::add(&wait.counters.timeouts, expired);
+                    Counters::add(&wait.counters.errors, expired);
+                    watch = lock(&self.watch);
+                }
+            }
+        }
+    }
+}
+
+/// The error of what was not done by its deadline.
+pub(crate) fn late() -> Error {
+    Error::new(ErrorKind::Timeout, "wait for page")
+        .why("the batch's deadline passed")
+        .fix("a longer deadline, fewer bytes under way, or a faster medium")
+        .retryable()
+}
+
+impl Queue {
+    fn take(&mut self) -> Option<Job> {
+        let fair = self.taken % FAIR_EVERY == FAIR_EVERY - 1;
+        let mut lanes = self.lanes.iter_mut();
+        let lane =
+            if fair { lanes.rfind(|lane| !lane.is_empty()) } else { lanes.find(|lane| !lane.is_empty()) };
+        let job = lane?.pop_front()?;
+        self.taken += 1;
+        self.waiting -= 1;
+        Some(job)
+    }
+}
+
+impl Drop for Engine {
+    /// What was accepted is still done. Waits for the threads, unless the last handle goes on one of them.
+    fn drop(&mut self) {
+        lock(&self.shared.queue).closed = true;
+        self.shared.work.notify_all();
+        self.workers.drain(..).for_each(join);
+        lock(&self.shared.watch).closed = true;
+        self.shared.deadline.notify_all();
+        self.watch.take().into_iter().for_each(join);
+    }
+}
+
+fn join(thread: JoinHandle<()>) {
+    if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+        tracing::error!("a thread of the store had panicked");
+    }
+}
+
+impl PartialEq for Wait {
+    fn eq(&self, other: &Self) -> bool {
+        self.deadline == other.deadline
+    }
+}
+
+impl Eq for Wait {}
+
+impl PartialOrd for Wait {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Wait {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.deadline.cmp(&other.deadline)
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("waiting", &self.waiting)
+            .field("workers", &self.workers)
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,55 @@
+//! From what the kernel answered to an error that says what to do.
+
+use crate::sys::Sys;
+use hicache_core::{Error, ErrorKind};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// What `operation` at `place` in `dir` met.
+pub(crate) fn io_error(
+    sys: &Sys,
+    dir: BorrowedFd<'_>,
+    operation: &'static str,
+    place: &Path,
+    error: io::Error,
+) -> Error {
+    let failed = |kind| Error::new(kind, operation).with("path", place.display());
+    let described = match error.raw_os_error() {
+        Some(libc::ENOSPC) => {
+            let space = sys.space(dir).ok();
+            let inodes = space.is_some_and(|space| space.f_files > 0 && space.f_favail == 0);
+            let (why, fix) = if inodes {
+                (
+                    "the file system has no free inodes (it has room for bytes)",
+                    "remove files, or make it with more inodes",
+                )
+            } else {
+                ("the file system is full", "free space there, or use a larger one")
+            };
+            failed(ErrorKind::NoSpace).why(why).fix(fix).retryable()
+        }
+        Some(libc::EDQUOT) => failed(ErrorKind::NoSpace)
+            .why("the quota is used up")
+            .fix("free space, or raise the quota")
+            .retryable(),
+        Some(libc::EFBIG) => failed(ErrorKind::TooLarge)
+            .why("the file would be larger than the file system or the process's limit allows")
+            .fix("see ulimit -f"),
+        Some(libc::EMFILE) => failed(ErrorKind::Exhausted)
+            .why("this process has no free file descriptor")
+            .fix("raise ulimit -n, or use fewer threads")
+            .retryable(),
+        Some(libc::ENFILE | libc::ENOMEM) => failed(ErrorKind::Exhausted).why(&error).retryable(),
+        Some(libc::EROFS) => failed(ErrorKind::PermissionDenied).why("the file system is read-only"),
+        Some(libc::EACCES | libc::EPERM) => failed(ErrorKind::PermissionDenied)
+            .why("this user may not do that there")
+            .fix("check the owner and the mode of the directory"),
+        Some(libc::ENOTDIR) => {
+            failed(ErrorKind::InvalidConfig).why("there is a file where a directory should be")
+        }
+        Some(libc::ENAMETOOLONG) => failed(ErrorKind::InvalidConfig).why("the path is too long"),
+        _ => failed(ErrorKind::Io).why(&error),
+    };
+    described.because(error)
+}

@@ -1,0 +1,174 @@
+//! Options of a file store.
+
+use hicache_core::{CommonOptions, OptionSpec, Result, StoreOptions, parse_bool, parse_count};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+/// Whether pages go past the kernel's page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// Through the page cache.
+    Off,
+    /// Past it where the file system can; else through it, and told.
+    #[default]
+    Prefer,
+    /// Past it, or the store does not open.
+    Require,
+}
+
+/// What moves the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// The best there is.
+    #[default]
+    Auto,
+    /// A pool of threads, one page each at a time.
+    Threads,
+}
+
+/// When a set answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When the page can be read. A power cut may lose it; it is never read wrong.
+    #[default]
+    None,
+    /// When the page and its name are on the device.
+    Sync,
+}
+
+/// Options of a file store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Further directories. Each page lies in one, chosen by its key and the directories' identities.
+    pub dirs: Vec<PathBuf>,
+    /// Whether pages go past the kernel's page cache.
+    pub direct: Direct,
+    /// What moves the bytes.
+    pub engine: Engine,
+    /// Threads of the engine; `None`: as many as cores, at least 4.
+    pub threads: Option<NonZeroU32>,
+    /// Checksums are written, and pages without one are not trusted.
+    pub checksum: bool,
+    /// When a set answers.
+    pub durability: Durability,
+    /// Only a store that is there is opened, and no new one made.
+    pub existing: bool,
+    /// What all stores have.
+    pub common: CommonOptions,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self {
+            dirs: Vec::new(),
+            direct: Direct::default(),
+            engine: Engine::default(),
+            threads: None,
+            checksum: true,
+            durability: Durability::default(),
+            existing: false,
+            common: CommonOptions::default(),
+        }
+    }
+}
+
+const fn spec(
+    name: &'static str,
+    kind: &'static str,
+    default: &'static str,
+    about: &'static str,
+) -> OptionSpec {
+    OptionSpec { name, aliases: &[], kind, default, about, secret: false }
+}
+
+const FORMAT: OptionSpec = spec("format", "files", "files", "how pages lie on disk");
+const DIR: OptionSpec = spec("dir", "path, repeated", "none", "further directories to spread pages over");
+const DIRECT: OptionSpec = OptionSpec {
+    aliases: &["use_direct_io"],
+    ..spec("direct", "bool, or require", "true", "go past the kernel's page cache (O_DIRECT)")
+};
+const ENGINE: OptionSpec = spec("engine", "auto, threads", "auto", "what moves the bytes");
+const THREADS: OptionSpec =
+    spec("threads", "number", "as many as cores, at least 4", "threads of the engine");
+const CHECKSUM: OptionSpec =
+    spec("checksum", "bool", "true", "write checksums, and trust no page without one");
+const DURABILITY: OptionSpec =
+    spec("durability", "none, sync", "none", "whether a set answers after the page is on the device");
+
+/// The options that a URL, a file or the environment can set, besides the common ones.
+pub const OPTIONS: &[OptionSpec] = &[FORMAT, DIR, DIRECT, ENGINE, THREADS, CHECKSUM, DURABILITY];
+
+/// Most threads of an engine.
+const THREADS_MAX: u32 = 1024;
+
+impl FileOptions {
+    /// Reads them out of what the sources say.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](hicache_core::ErrorKind::InvalidConfig) naming the option, its value and its source;
+    /// also for an option that this store does not have.
+    pub fn from_options(mut options: StoreOptions) -> Result<Self> {
+        let default = Self::default();
+        options.take(&FORMAT, parse_format)?;
+        let parsed = Self {
+            dirs: options.take_all(&DIR, parse_dir)?,
+            direct: options.take(&DIRECT, parse_direct)?.unwrap_or(default.direct),
+            engine: options.take(&ENGINE, parse_engine)?.unwrap_or(default.engine),
+            threads: options.take(&THREADS, parse_threads)?,
+            checksum: options.take(&CHECKSUM, parse_bool)?.unwrap_or(default.checksum),
+            durability: options.take(&DURABILITY, parse_durability)?.unwrap_or(default.durability),
+            existing: options.existing(),
+            common: CommonOptions::take(&mut options)?,
+        };
+        options.finish(&[OPTIONS])?;
+        Ok(parsed)
+    }
+}
+
+fn parse_format(text: &str) -> Result<(), String> {
+    match text {
+        "files" => Ok(()),
+        "slab" => Err("this build has the format files only".to_string()),
+        _ => Err("want files".to_string()),
+    }
+}
+
+fn parse_dir(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("it is empty".to_string()) } else { Ok(text.into()) }
+}
+
+fn parse_direct(text: &str) -> Result<Direct, String> {
+    match text {
+        "require" => Ok(Direct::Require),
+        _ => match parse_bool(text) {
+            Ok(true) => Ok(Direct::Prefer),
+            Ok(false) => Ok(Direct::Off),
+            Err(why) => Err(format!("{why}, or require")),
+        },
+    }
+}
+
+fn parse_engine(text: &str) -> Result<Engine, String> {
+    match text {
+        "auto" => Ok(Engine::Auto),
+        "threads" => Ok(Engine::Threads),
+        "io_uring" => Err("this build has the engine threads only; write auto or threads".to_string()),
+        _ => Err("want auto or threads".to_string()),
+    }
+}
+
+fn parse_threads(text: &str) -> Result<NonZeroU32, String> {
+    match parse_count(text) {
+        Ok(count) if count.get() > THREADS_MAX => Err(format!("at most {THREADS_MAX}")),
+        parsed => parsed,
+    }
+}
+
+fn parse_durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "none" => Ok(Durability::None),
+        "sync" => Ok(Durability::Sync),
+        _ => Err("want none or sync".to_string()),
+    }
+}

@@ -1,0 +1,474 @@
+//! One page, one file: written whole or not at all, read whole and checked, or a miss.
+
+use crate::draft::{Draft, Published};
+use crate::options::Durability;
+use crate::root::{BAD, Root, namespace_folder, page_folder, page_path};
+use crate::slot::{Slot, copy_in, copy_out};
+use crate::sys::{ReadInto, WriteFrom};
+use crate::trailer::{Checksum, Flaw, Shape, Trailer};
+use crate::{record, root};
+use hicache_core::{Alignment, Counters, Namespace, Page, PageKey, PageMut, Put, Result, Stored};
+use rustix::fs::{FileType, OFlags, Stat};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How often a set tries again when others clear the namespace, or damage is replaced, under its hands.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// Page files of one namespace in one directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageFiles<'a> {
+    pub(crate) root: &'a Root,
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) counters: &'a Counters,
+    pub(crate) checksum: bool,
+    pub(crate) accept_unverified: bool,
+    pub(crate) durability: Durability,
+    /// The namespace's record in this directory is known to be there and to agree.
+    pub(crate) recorded: &'a AtomicBool,
+}
+
+/// What stands at a page's name.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    Nothing,
+    Sound(Trailer),
+    Flawed(Flaw),
+}
+
+/// How a page's bytes get to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Direct(Alignment),
+    Bounce(Alignment),
+    Buffered,
+}
+
+impl Mode {
+    fn flags(self) -> OFlags {
+        if self == Self::Buffered { OFlags::empty() } else { OFlags::DIRECT }
+    }
+}
+
+impl PageFiles<'_> {
+    /// The shape of every page file here.
+    fn shape(&self) -> Shape {
+        Shape { payload_len: self.namespace.layout().page_len(), block: self.root.block() }
+    }
+
+    fn mode(&self, pool: &hicache_core::HostPool) -> Mode {
+        match self.root.direct() {
+            None => Mode::Buffered,
+            Some(alignment) if pool.is_aligned(alignment) => Mode::Direct(alignment),
+            Some(alignment) => Mode::Bounce(alignment),
+        }
+    }
+
+    fn count(&self, mode: Mode) {
+        let counter = match mode {
+            Mode::Direct(_) => &self.counters.direct,
+            Mode::Bounce(_) => &self.counters.bounced,
+            Mode::Buffered => &self.counters.buffered,
+        };
+        Counters::add(counter, 1);
+    }
+
+    /// Stores a page. What is there and sound is left; what is not is set aside and replaced.
+    pub(crate) fn set(&self, put: &Put, slot: &mut Slot) -> Result<Stored> {
+        self.namespace.check_shape("set page", put.page.planes(), put.page.len())?;
+        let path = page_path(self.namespace.digest(), &put.key);
+        self.set_at(put, &path, slot).map_err(|error| self.root.failed("set page", &path, error))
+    }
+
+    fn set_at(&self, put: &Put, path: &str, slot: &mut Slot) -> io::Result<Stored> {
+        if !self.recorded.load(Ordering::Acquire) {
+            self.make_folders(&put.key)?;
+            self.recorded.store(true, Ordering::Release);
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            match self.look(path, Some(&put.key), slot)? {
+                Standing::Sound(_) => {
+                    Counters::add(&self.counters.present, 1);
+                    return Ok(Stored::Present);
+                }
+                Standing::Flawed(flaw) => self.set_aside(path, None, &flaw)?,
+                Standing::Nothing => (),
+            }
+            match self.write_new(put, path, slot) {
+                Ok(Published::Done) => {
+                    Counters::add(&self.counters.written, 1);
+                    Counters::add(&self.counters.bytes_written, put.page.len() as u64);
+                    return Ok(Stored::Written);
+                }
+                // Another writer was faster: look at what it wrote.
+                Ok(Published::Taken) => (),
+                // No folder for it yet, or a clear took it away.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.make_folders(&put.key)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::other("others keep changing this page's place; tried 8 times"))
+    }
+
+    fn write_new(&self, put: &Put, path: &str, slot: &mut Slot) -> io::Result<Published> {
+        let folder = page_folder(self.namespace.digest(), &put.key);
+        let trailer = Trailer {
+            key: put.key,
+            parent: put.parent,
+            namespace: self.namespace.digest(),
+            payload_len: put.page.len() as u64,
+            written_ms: now_ms(),
+            checksum: self.checksum.then(|| Checksum::of(&put.page)),
+        };
+        let (draft, mode) = self.downgrading(put.page.pool(), |mode| {
+            let draft = Draft::create(self.root, &folder, mode.flags())?;
+            self.write_payload(draft.file(), &put.page, &trailer, mode, slot)?;
+            Ok((draft, mode))
+        })?;
+        let sync = self.durability == Durability::Sync;
+        if sync {
+            self.root.sys().sync(draft.file())?;
+        }
+        let published = draft.publish(path)?;
+        if published == Published::Done {
+            self.count(mode);
+            if sync {
+                self.root.sys().sync_dir(self.root.dir(), &folder)?;
+            }
+        }
+        Ok(published)
+    }
+
+    /// Does `act` in the pool's mode; once more, buffered, when the file system refuses what it promised.
+    fn downgrading<T>(
+        &self,
+        pool: &hicache_core::HostPool,
+        mut act: impl FnMut(Mode) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mode = self.mode(pool);
+        match act(mode) {
+            // A transfer that hicache itself did not align never reaches the kernel, so this is the file system's.
+            Err(error)
+                if mode != Mode::Buffered
+                    && error.raw_os_error() == Some(libc::EINVAL)
+                    && self.root.give_up_direct(&error) =>
+            {
+                act(Mode::Buffered)
+            }
+            done => done,
+        }
+    }
+
+    fn write_payload(
+        &self,
+        file: &OwnedFd,
+        page: &Page,
+        trailer: &Trailer,
+        mode: Mode,
+        slot: &mut Slot,
+    ) -> io::Result<()> {
+        let shape = self.shape();
+        let (bounce, tail) = slot.split();
+        let tail = &mut tail[..shape.tail_len()];
+        trailer.encode(tail, shape.block);
+        let sys = self.root.sys();
+        match mode {
+            Mode::Buffered => sys.write(file, WriteFrom::page(page, tail), 0, Alignment::NONE),
+            Mode::Direct(alignment) => sys.write(file, WriteFrom::page(page, tail), 0, alignment),
+            Mode::Bounce(alignment) => {
+                for part in shape.parts(bounce.len()) {
+                    let bytes = &mut bounce[..part.len];
+                    let (payload, rest) = bytes.split_at_mut(part.payload_len);
+                    copy_out(page, part.at, payload);
+                    rest.copy_from_slice(&tail[part.tail]);
+                    sys.write(file, WriteFrom::slice(bytes), part.at as u64, alignment)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Fetches a page into `into`. What fails its check is set aside, counted, and answered as a miss.
+    pub(crate) fn get(&self, key: &PageKey, into: PageMut, slot: &mut Slot) -> Result<Option<Page>> {
+        self.namespace.check_shape("get page", into.planes(), into.len())?;
+        let path = page_path(self.namespace.digest(), key);
+        let read = self.read_into(&path, key, into, slot);
+        read.map_err(|error| self.root.failed("get page", &path, error))
+    }
+
+    fn read_into(
+        &self,
+        path: &str,
+        key: &PageKey,
+        mut into: PageMut,
+        slot: &mut Slot,
+    ) -> io::Result<Option<Page>> {
+        let pool = into.pool().clone();
+        let read = self.downgrading(&pool, |mode| {
+            let (file, stat) = match self.open(path, mode.flags())? {
+                Opened::File(file, stat) => (file, stat),
+                Opened::Nothing => return Ok(None),
+                Opened::Flawed(flaw) => return Ok(Some((Err(flaw), None, mode))),
+            };
+            let trailer = self.read_payload(&file, &mut into, mode, slot);
+            match trailer {
+                Ok(trailer) => Ok(Some((trailer, Some(stat), mode))),
+                // Stale: the file went away on its server, after we had opened it.
+                Err(error) if error.raw_os_error() == Some(libc::ESTALE) => Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Ok(Some((Err(Flaw::Torn("it was cut short while it was read".into())), Some(stat), mode)))
+                }
+                Err(error) => Err(error),
+            }
+        })?;
+        let Some((trailer, stat, mode)) = read else {
+            Counters::add(&self.counters.misses, 1);
+            return Ok(None);
+        };
+        let page = into.freeze();
+        let checked = trailer.and_then(|trailer| {
+            trailer.check(self.namespace.digest(), key, page.len())?;
+            match trailer.checksum.filter(|_| self.checksum) {
+                Some(checksum) if checksum != Checksum::of(&page) => {
+                    Err(Flaw::Wrong("its bytes fail their checksum".to_string()))
+                }
+                verified => Ok(verified.is_some()),
+            }
+        });
+        match checked {
+            Err(flaw) => {
+                Counters::add(&self.counters.damaged, 1);
+                self.set_aside_if_we_may(path, stat.as_ref(), &flaw);
+                Ok(None)
+            }
+            Ok(verified) => Ok(self.serve(page, verified, mode)),
+        }
+    }
+
+    /// A page that is what it should be, as far as was looked.
+    fn serve(&self, page: Page, verified: bool, mode: Mode) -> Option<Page> {
+        if !verified {
+            Counters::add(&self.counters.unverified, 1);
+            // Who turned checksums off trusts what is there; who did not must say that he does.
+            if self.checksum && !self.accept_unverified {
+                Counters::add(&self.counters.misses, 1);
+                return None;
+            }
+        }
+        self.count(mode);
+        Counters::add(&self.counters.hits, 1);
+        Counters::add(&self.counters.bytes_read, page.len() as u64);
+        Some(page)
+    }
+
+    fn read_payload(
+        &self,
+        file: &OwnedFd,
+        into: &mut PageMut,
+        mode: Mode,
+        slot: &mut Slot,
+    ) -> io::Result<std::result::Result<Trailer, Flaw>> {
+        let shape = self.shape();
+        let (bounce, tail) = slot.split();
+        let tail = &mut tail[..shape.tail_len()];
+        let sys = self.root.sys();
+        match mode {
+            Mode::Buffered => sys.read(file, ReadInto::page(into, tail), 0, Alignment::NONE)?,
+            Mode::Direct(alignment) => sys.read(file, ReadInto::page(into, tail), 0, alignment)?,
+            Mode::Bounce(alignment) => {
+                for part in shape.parts(bounce.len()) {
+                    let bytes = &mut bounce[..part.len];
+                    sys.read(file, ReadInto::slice(bytes), part.at as u64, alignment)?;
+                    let (payload, rest) = bytes.split_at(part.payload_len);
+                    copy_in(into, part.at, payload);
+                    tail[part.tail].copy_from_slice(rest);
+                }
+            }
+        }
+        Ok(Trailer::decode(tail, shape.block))
+    }
+
+    /// Whether a page is there: by its name and length, without reading it.
+    pub(crate) fn exists(&self, key: &PageKey) -> Result<bool> {
+        let path = page_path(self.namespace.digest(), key);
+        match self.root.sys().stat(self.root.dir(), &path) {
+            Ok(stat) => Ok(self.flaw_of(&stat).is_none()),
+            Err(error) if is_absence(&error) => Ok(false),
+            Err(error) => Err(self.root.failed("ask for page", &path, error)),
+        }
+    }
+
+    /// Removes a page. False when none was there.
+    pub(crate) fn remove(&self, key: &PageKey) -> Result<bool> {
+        let path = page_path(self.namespace.digest(), key);
+        match self.root.sys().unlink(self.root.dir(), &path) {
+            Ok(()) => {
+                Counters::add(&self.counters.removed, 1);
+                Ok(true)
+            }
+            Err(error) if is_absence(&error) => Ok(false),
+            Err(error) => Err(self.root.failed("remove page", &path, error)),
+        }
+    }
+
+    /// What stands at `path`, every byte of it checked. `key` is what its name says, if it says one.
+    pub(crate) fn look(&self, path: &str, key: Option<&PageKey>, slot: &mut Slot) -> io::Result<Standing> {
+        let flags = if self.root.direct().is_some() { OFlags::DIRECT } else { OFlags::empty() };
+        match self.root.sys().stat(self.root.dir(), path) {
+            Err(error) if is_absence(&error) => return Ok(Standing::Nothing),
+            Err(error) => return Err(error),
+            Ok(_) => (),
+        }
+        let file = match self.open(path, flags)? {
+            Opened::Nothing => return Ok(Standing::Nothing),
+            Opened::Flawed(flaw) => return Ok(Standing::Flawed(flaw)),
+            Opened::File(file, _) => file,
+        };
+        let shape = self.shape();
+        let alignment = self.root.direct().unwrap_or(Alignment::NONE);
+        let (bounce, tail) = slot.split();
+        let tail = &mut tail[..shape.tail_len()];
+        let mut checksum = Checksum::new();
+        for part in shape.parts(bounce.len()) {
+            let bytes = &mut bounce[..part.len];
+            match self.root.sys().read(&file, ReadInto::slice(bytes), part.at as u64, alignment) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Ok(Standing::Flawed(Flaw::Torn(
+                        "it was cut short while it was read".to_string(),
+                    )));
+                }
+                read => read?,
+            }
+            let (payload, rest) = bytes.split_at(part.payload_len);
+            checksum.add(payload);
+            tail[part.tail].copy_from_slice(rest);
+        }
+        let judged = Trailer::decode(tail, shape.block).and_then(|trailer| {
+            let key = key.copied().unwrap_or(trailer.key);
+            trailer.check(self.namespace.digest(), &key, shape.payload_len)?;
+            match trailer.checksum {
+                Some(written) if written != checksum.finish() => {
+                    Err(Flaw::Wrong("its bytes fail their checksum".to_string()))
+                }
+                // A get would not serve it, so a set must not take it for the page.
+                None if self.checksum && !self.accept_unverified => Err(Flaw::Unverified),
+                _ => Ok(trailer),
+            }
+        });
+        Ok(judged.map_or_else(Standing::Flawed, Standing::Sound))
+    }
+
+    fn open(&self, path: &str, flags: OFlags) -> io::Result<Opened> {
+        let (sys, dir) = (self.root.sys(), self.root.dir());
+        // NONBLOCK: what stands there may be a FIFO, whose opening waits for a writer.
+        let opened = sys.open(dir, path, flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK);
+        match opened {
+            Ok(file) => {
+                let stat = sys.stat_file(&file)?;
+                Ok(match self.flaw_of(&stat) {
+                    Some(flaw) => Opened::Flawed(flaw),
+                    None => Opened::File(file, stat),
+                })
+            }
+            Err(error) if is_absence(&error) => Ok(Opened::Nothing),
+            Err(error) => match sys.stat(dir, path).ok().and_then(|stat| self.flaw_of(&stat)) {
+                Some(flaw) => Ok(Opened::Flawed(flaw)),
+                None => Err(error),
+            },
+        }
+    }
+
+    /// What is wrong with a file by its kind and length alone.
+    fn flaw_of(&self, stat: &Stat) -> Option<Flaw> {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        self.flaw_of_len(kind == FileType::RegularFile, stat.st_size as u64)
+    }
+
+    pub(crate) fn flaw_of_len(&self, is_file: bool, len: u64) -> Option<Flaw> {
+        let expected = self.shape().file_len() as u64;
+        match is_file {
+            true if len == expected => None,
+            true => Some(Flaw::Torn(format!("it has {len} bytes; a page file here has {expected}"))),
+            false => Some(Flaw::Wrong("it is no regular file".to_string())),
+        }
+    }
+
+    fn set_aside_if_we_may(&self, path: &str, seen: Option<&Stat>, flaw: &Flaw) {
+        if let Err(error) = self.set_aside(path, seen, flaw) {
+            tracing::warn!(path, %flaw, %error, "a damaged page could not be set aside; every get will read it again");
+        }
+    }
+
+    /// Renames what is damaged, so that it is asked for no more, a set can replace it, and an operator can look at
+    /// it. Not when another file than the one `seen` has its name by now.
+    fn set_aside(&self, path: &str, seen: Option<&Stat>, flaw: &Flaw) -> io::Result<()> {
+        let (sys, dir) = (self.root.sys(), self.root.dir());
+        let now = match sys.stat(dir, path) {
+            Err(error) if is_absence(&error) => return Ok(()),
+            stat => stat?,
+        };
+        if seen.is_some_and(|seen| (seen.st_ino, seen.st_dev) != (now.st_ino, now.st_dev)) {
+            return Ok(());
+        }
+        tracing::warn!(path, %flaw, "damaged page");
+        match sys.rename(dir, path, &format!("{path}{BAD}{}", now.st_ino)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            // Where a rename cannot refuse to replace, or its twin is there already.
+            Err(_) => sys.unlink(dir, path),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Makes the folders of a key, and the namespace's record before any page of it.
+    fn make_folders(&self, key: &PageKey) -> io::Result<()> {
+        let digest = self.namespace.digest();
+        self.make_folder(root::NAMESPACES, ".")?;
+        let folder = namespace_folder(digest);
+        self.make_folder(&folder, root::NAMESPACES)?;
+        self.record_namespace(&folder)?;
+        self.make_folder(&page_folder(digest, key), &folder)
+    }
+
+    fn make_folder(&self, folder: &str, parent: &str) -> io::Result<()> {
+        match self.root.sys().make_dir(self.root.dir(), folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) if self.durability == Durability::Sync => {
+                self.root.sys().sync_dir(self.root.dir(), parent)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn record_namespace(&self, folder: &str) -> io::Result<()> {
+        let path = format!("{folder}/{}", record::NAMESPACE);
+        let text = record::encode_namespace(self.namespace);
+        if self.root.publish_text(folder, &path, &text)? == Published::Done {
+            return Ok(());
+        }
+        match self.root.read_namespace(self.namespace.digest())? {
+            Ok(held) => self.namespace.check_layout(&held).map_err(io::Error::other),
+            Err(why) => {
+                self.set_aside(&path, None, &Flaw::Wrong(why))?;
+                self.root.publish_text(folder, &path, &text).map(drop)
+            }
+        }
+    }
+}
+
+enum Opened {
+    File(OwnedFd, Stat),
+    Nothing,
+    Flawed(Flaw),
+}
+
+/// Whether the error says that nothing stands there. A stale handle is of a file that its server has removed.
+fn is_absence(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESTALE)
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,225 @@
+//! What a directory allows: found out once, at open, by doing it.
+
+use crate::draft::is_unsupported;
+use crate::fail::io_error;
+use crate::options::{Direct, FileOptions};
+use crate::record::{MARKER, Marker};
+use crate::sys::{ReadInto, Sys, WriteFrom};
+use crate::writer::random_hex;
+use hicache_core::{Alignment, Error, ErrorKind, Fallback, Result};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Alignments to try where the kernel does not tell, in bytes: the sectors of devices in the field.
+const CANDIDATES: [usize; 2] = [512, 4096];
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Probe {
+    /// Direct I/O works, with this alignment of address, offset and length.
+    pub(crate) alignment: Option<Alignment>,
+    /// Without direct I/O the store is not to work.
+    pub(crate) required: bool,
+    /// Unnamed files work, and can be given a name.
+    pub(crate) unnamed: bool,
+    /// Files can be made.
+    pub(crate) writable: bool,
+    /// What was asked for and not got.
+    pub(crate) fallbacks: Vec<Fallback>,
+}
+
+/// The file that is probed.
+enum Subject {
+    /// Unnamed, ours.
+    Unnamed(OwnedFd),
+    /// With a name, ours, to be removed.
+    Named(String),
+    /// The marker, only to read: nothing can be made here now.
+    Marker,
+}
+
+/// The block that the directory's device wants, in bytes; 0 when it cannot be told.
+pub(crate) fn block_of(sys: &Sys, dir: BorrowedFd<'_>) -> usize {
+    let file = sys.open(dir, ".", OFlags::TMPFILE | OFlags::RDWR);
+    file.ok().and_then(|file| told_alignment(&file)).flatten().map_or(0, Alignment::bytes)
+}
+
+/// Looks at the store in `dir`, whose marker is there.
+pub(crate) fn look(
+    sys: &Sys,
+    path: &Path,
+    dir: BorrowedFd<'_>,
+    marker: &Marker,
+    options: &FileOptions,
+) -> Result<Probe> {
+    let mut fallbacks = Vec::new();
+    let fail = |error| io_error(sys, dir, "probe store", path, error);
+    let (subject, writable) = make_subject(sys, path, dir, &mut fallbacks).map_err(fail)?;
+    let unnamed = match &subject {
+        Subject::Unnamed(file) => can_be_named(sys, path, dir, file, &mut fallbacks),
+        Subject::Named(_) => false,
+        Subject::Marker => true,
+    };
+    let direct = match options.direct {
+        Direct::Off => Ok(None),
+        Direct::Prefer | Direct::Require => find_alignment(sys, dir, &subject, marker.block).map(Some),
+    };
+    if let Subject::Named(name) = &subject {
+        let _ = sys.unlink(dir, name);
+    }
+    let alignment = match direct {
+        Ok(alignment) => alignment,
+        Err(why) if options.direct == Direct::Require => {
+            return Err(Error::new(ErrorKind::Unsupported, "open store")
+                .why(format_args!("direct I/O is required and does not work here: {why}"))
+                .with("path", path.display())
+                .fix("set direct=true to let it fall back, or name a directory on a local disk"));
+        }
+        Err(why) => {
+            let why = format!("{}: direct I/O does not work here ({why}); buffered", path.display());
+            fallbacks.push(Fallback { what: "direct", why });
+            None
+        }
+    };
+    Ok(Probe { alignment, required: options.direct == Direct::Require, unnamed, writable, fallbacks })
+}
+
+/// A file to try things on, and whether the directory can be written at all.
+fn make_subject(
+    sys: &Sys,
+    path: &Path,
+    dir: BorrowedFd<'_>,
+    fallbacks: &mut Vec<Fallback>,
+) -> io::Result<(Subject, bool)> {
+    let made = match sys.open(dir, ".", OFlags::TMPFILE | OFlags::RDWR) {
+        Ok(file) => Ok(Subject::Unnamed(file)),
+        Err(error) if is_unsupported(&error) => {
+            fallbacks.push(no_unnamed(path, &error));
+            let name = format!(".{MARKER}.probe-{}", random_hex()?);
+            sys.open(dir, &name, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR).map(|_| Subject::Named(name))
+        }
+        Err(error) => Err(error),
+    };
+    let told = |why: &str, error: &io::Error| Fallback {
+        what: "writes",
+        why: format!("{}: {why} ({error}); what is stored is served", path.display()),
+    };
+    match made {
+        Ok(subject) => Ok((subject, true)),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EROFS | libc::EACCES | libc::EPERM) => {
+                fallbacks.push(told("this user cannot write here", &error));
+                Ok((Subject::Marker, false))
+            }
+            // Room may come; until then sets say so themselves.
+            Some(libc::ENOSPC | libc::EDQUOT) => {
+                fallbacks.push(told("there is no room", &error));
+                Ok((Subject::Marker, true))
+            }
+            _ => Err(error),
+        },
+    }
+}
+
+pub(crate) fn no_unnamed(path: &Path, error: &io::Error) -> Fallback {
+    let why = format!(
+        "{}: no unnamed files here ({error}); pages are written under temporary names",
+        path.display()
+    );
+    Fallback { what: "unnamed_files", why }
+}
+
+/// Gives the file a name and takes it away again.
+fn can_be_named(
+    sys: &Sys,
+    path: &Path,
+    dir: BorrowedFd<'_>,
+    file: &OwnedFd,
+    fallbacks: &mut Vec<Fallback>,
+) -> bool {
+    let named = random_hex().and_then(|unique| {
+        let name = format!(".{MARKER}.probe-{unique}");
+        sys.link(file, dir, &name)?;
+        sys.unlink(dir, &name)
+    });
+    match named {
+        // Without room for a name there is none for a page either; that is no reason to do without unnamed files.
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) => {
+            fallbacks.push(no_unnamed(path, &error));
+            false
+        }
+        _ => true,
+    }
+}
+
+/// The alignment that direct I/O works with, or why it does not.
+fn find_alignment(
+    sys: &Sys,
+    dir: BorrowedFd<'_>,
+    subject: &Subject,
+    block: usize,
+) -> std::result::Result<Alignment, String> {
+    let flags = OFlags::RDWR | OFlags::DIRECT;
+    let file = match subject {
+        Subject::Unnamed(_) => sys.open(dir, ".", flags | OFlags::TMPFILE),
+        Subject::Named(name) => sys.open(dir, name, flags),
+        Subject::Marker => sys.open(dir, MARKER, OFlags::RDONLY | OFlags::DIRECT),
+    };
+    let file = file.map_err(|error| format!("opening with O_DIRECT: {error}"))?;
+    let kept = rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
+    if !kept {
+        return Err("the file system drops O_DIRECT".to_string());
+    }
+    let candidates: Vec<Alignment> = match told_alignment(&file) {
+        Some(None) => return Err("the kernel says that these files cannot do it".to_string()),
+        Some(Some(told)) => vec![told],
+        None => CANDIDATES.into_iter().chain([block]).filter_map(Alignment::new).collect(),
+    };
+    let mut why = format!("no alignment up to the store's block of {block} bytes works");
+    for alignment in candidates.into_iter().filter(|candidate| candidate.bytes() <= block) {
+        match try_alignment(sys, &file, subject, alignment) {
+            Ok(()) => return Ok(alignment),
+            Err(error) => why = format!("a transfer aligned to {} bytes: {error}", alignment.bytes()),
+        }
+    }
+    Err(why)
+}
+
+/// What statx tells: `None` nothing, `Some(None)` that direct I/O is not to be had.
+fn told_alignment(file: &OwnedFd) -> Option<Option<Alignment>> {
+    let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    if told.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return None;
+    }
+    Some(Alignment::new(told.stx_dio_mem_align.max(told.stx_dio_offset_align) as usize))
+}
+
+/// One real write and one real read, at an address that is aligned to `alignment` and to nothing more.
+fn try_alignment(sys: &Sys, file: &OwnedFd, subject: &Subject, alignment: Alignment) -> io::Result<()> {
+    let len = alignment.bytes();
+    let mut memory = vec![0u8; 4 * len];
+    let start = memory.as_ptr().align_offset(2 * len) + len;
+    let buffer = &mut memory[start..start + len];
+    if matches!(subject, Subject::Marker) {
+        // Shorter than a block: one short read is all there is to try.
+        return match sys.read(file, ReadInto::slice(buffer), 0, alignment) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+            _ => Ok(()),
+        };
+    }
+    buffer.fill(0xA5);
+    match sys.write(file, WriteFrom::slice(buffer), 0, alignment) {
+        // A full disk says nothing about alignment.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) => return Ok(()),
+        written => written?,
+    }
+    buffer.fill(0);
+    sys.read(file, ReadInto::slice(buffer), 0, alignment)?;
+    if buffer.iter().all(|byte| *byte == 0xA5) {
+        Ok(())
+    } else {
+        Err(io::Error::other("what was written is not what was read"))
+    }
+}

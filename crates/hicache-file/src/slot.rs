@@ -1,0 +1,80 @@
+//! A worker's own aligned memory: where pages bounce whose pieces the device cannot take, and where padding and
+//! trailer stand while they move.
+
+use hicache_core::{Alignment, HostPool, HugePages, Page, PageMut, Prefault, RegionSpec, Result, Strides};
+
+/// Bytes that bounce at once. From 1 MiB up, larger transfers gain nothing.
+const BOUNCE_LEN: usize = 1 << 20;
+
+/// The slots of all workers, one region.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    pool: HostPool,
+    block: Alignment,
+}
+
+/// One worker's memory.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    page: PageMut,
+    block: Alignment,
+}
+
+impl Slots {
+    /// `count` slots for page files of blocks up to `block`.
+    pub(crate) fn map(count: u32, block: Alignment, huge_pages: HugePages) -> Result<Self> {
+        let len = BOUNCE_LEN + 2 * block.bytes();
+        let strides = Strides::new(1, count, len, block)?;
+        let region = RegionSpec {
+            len: strides.region_len(),
+            huge_pages,
+            prefault: Prefault::Off,
+            ..RegionSpec::default()
+        };
+        Ok(Self { pool: HostPool::new(region.map()?, strides, &[])?, block })
+    }
+
+    pub(crate) fn pool(&self) -> &HostPool {
+        &self.pool
+    }
+
+    /// As many as there are slots.
+    pub(crate) fn take(&self) -> Vec<Slot> {
+        let pages = self.pool.alloc(self.pool.available()).expect("as many as are free");
+        pages.into_iter().map(|page| Slot { page, block: self.block }).collect()
+    }
+}
+
+impl Slot {
+    /// The bounce area, and the two blocks of a tail.
+    pub(crate) fn split(&mut self) -> (&mut [u8], &mut [u8]) {
+        let tail_len = 2 * self.block.bytes();
+        let bytes = self.page.bytes_mut(0).expect("slots are in private memory");
+        let (bounce, tail) = bytes.split_at_mut(BOUNCE_LEN);
+        (bounce, &mut tail[..tail_len])
+    }
+}
+
+/// Copies from the page's bytes at `offset`, all pieces seen as one run.
+pub(crate) fn copy_out(page: &Page, offset: usize, into: &mut [u8]) {
+    let piece_len = page.len() / page.planes() as usize;
+    let mut done = 0;
+    while done < into.len() {
+        let (plane, at) = ((offset + done) / piece_len, (offset + done) % piece_len);
+        let count = (piece_len - at).min(into.len() - done);
+        page.piece(plane as u32).copy_to(at, &mut into[done..done + count]);
+        done += count;
+    }
+}
+
+/// Copies to the page's bytes at `offset`, all pieces seen as one run.
+pub(crate) fn copy_in(page: &mut PageMut, offset: usize, from: &[u8]) {
+    let piece_len = page.len() / page.planes() as usize;
+    let mut done = 0;
+    while done < from.len() {
+        let (plane, at) = ((offset + done) / piece_len, (offset + done) % piece_len);
+        let count = (piece_len - at).min(from.len() - done);
+        page.piece_mut(plane as u32).copy_from(at, &from[done..done + count]);
+        done += count;
+    }
+}

@@ -1,0 +1,227 @@
+//! A file store: its directories, its engine, and what an operator asks of it.
+
+use crate::backend::FileBackend;
+use crate::engine::{Engine, Lane, closed};
+use crate::options::{FileOptions, OPTIONS};
+use crate::root::{Root, namespace_folder};
+use crate::scan;
+use crate::slot::Slots;
+use crate::sys::{Seam, Sys};
+use async_trait::async_trait;
+use hicache_core::{
+    Digest, Error, ErrorKind, Fallback, Found, Health, Namespace, PageKey, Pending, Result, Scan,
+    StorageBackend, Store, StoreFactory,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Workers where the options do not say: as many as cores, and at least this.
+const WORKERS_MIN: usize = 4;
+
+/// Pages in files, one file a page, in one directory or several. Clones are handles of one store.
+#[derive(Clone, Debug)]
+pub struct FileStore {
+    files: Arc<Files>,
+    engine: Arc<Engine>,
+}
+
+/// The directories, and how they are used.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) roots: Vec<Root>,
+    pub(crate) options: FileOptions,
+    /// Of the slots' memory.
+    fallbacks: Vec<Fallback>,
+}
+
+impl FileStore {
+    /// How a registry opens it: scheme `file`, the location a path.
+    pub const FACTORY: StoreFactory = StoreFactory {
+        scheme: "file",
+        options: OPTIONS,
+        open: |location, options| {
+            let path = path_of(location)?;
+            Ok(Arc::new(Self::open(path, FileOptions::from_options(options)?)?))
+        },
+    };
+
+    /// Opens the store in `path` (and in `options.dirs`), or makes one in an empty or a new directory. Probes
+    /// what the directory allows with one real write. No scan: it takes as long with a million pages as with none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Incompatible`] for a directory that holds something else, which is left untouched;
+    /// [`ErrorKind::Unsupported`] when direct I/O is required and does not work;
+    /// [`ErrorKind::InvalidConfig`] for directories that are the same or cannot be used; what the file system
+    /// answered, otherwise.
+    pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<Self> {
+        Self::open_with(path, options, None)
+    }
+
+    /// As [`FileStore::open`], with every system call of the store's pages going past `seam`. For tests.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileStore::open`].
+    pub fn open_with(path: impl AsRef<Path>, options: FileOptions, seam: Option<Seam>) -> Result<Self> {
+        let sys = Sys(seam);
+        let mut roots = Vec::with_capacity(1 + options.dirs.len());
+        for path in std::iter::once(path.as_ref()).chain(options.dirs.iter().map(PathBuf::as_path)) {
+            roots.push(Root::open(sys.clone(), path, &options)?);
+        }
+        check_distinct(&roots)?;
+        let block = roots.iter().map(Root::block).max().expect("at least one directory");
+        let slots = Slots::map(workers(&options), block, options.common.huge_pages)?;
+        let fallbacks = slots.pool().region().fallbacks().to_vec();
+        let engine = Engine::start(slots.take()).map_err(|error| {
+            Error::new(ErrorKind::Exhausted, "open store")
+                .why("the engine's threads could not be started")
+                .fix("raise ulimit -u, or set threads to fewer")
+                .because(error)
+        })?;
+        Ok(Self { files: Arc::new(Files { roots, options, fallbacks }), engine: Arc::new(engine) })
+    }
+}
+
+/// A path as a URL has it: `file:/path`, `file:relative`, or `file:///path`.
+fn path_of(location: &str) -> Result<&str> {
+    let invalid = |why: &str| {
+        Err(Error::new(ErrorKind::InvalidConfig, "open store").why(why).with("location", location))
+    };
+    match location.strip_prefix("//") {
+        _ if location.is_empty() => invalid("a file store needs a path: file:/path/to/directory"),
+        Some(path) if path.starts_with('/') => Ok(path),
+        Some(_) => invalid("a file store is on this host: write file:/path or file:///path"),
+        None => Ok(location),
+    }
+}
+
+fn workers(options: &FileOptions) -> u32 {
+    let cores =
+        || std::thread::available_parallelism().map_or(WORKERS_MIN, |cores| cores.get().max(WORKERS_MIN));
+    options.threads.map_or_else(|| u32::try_from(cores()).unwrap_or(u32::MAX), std::num::NonZeroU32::get)
+}
+
+/// Two directories with one identity are one directory under two names, or one is a copy: either way pages would
+/// be looked for in the wrong one.
+fn check_distinct(roots: &[Root]) -> Result<()> {
+    let mut seen = BTreeMap::new();
+    for root in roots {
+        if let Some(first) = seen.insert(root.id(), root.path()) {
+            return Err(Error::new(ErrorKind::InvalidConfig, "open store")
+                .why("two directories are the same store")
+                .with("first", first.display())
+                .with("second", root.path().display())
+                .fix("name each directory once"));
+        }
+    }
+    Ok(())
+}
+
+impl Files {
+    /// The directory that `key` belongs in: the one that scores highest for it (rendezvous hashing), so that a
+    /// directory more, or less, moves only its own share of the keys.
+    pub(crate) fn root_of(&self, key: &PageKey) -> usize {
+        let score = |root: &Root| {
+            crc_fast::checksum(
+                crc_fast::CrcAlgorithm::Crc64Nvme,
+                &[root.id().as_bytes(), key.as_bytes()].concat(),
+            )
+        };
+        (0..self.roots.len()).max_by_key(|index| score(&self.roots[*index])).expect("at least one directory")
+    }
+
+    /// The namespaces recorded in any directory. A record that cannot be read is no namespace; a scan names it.
+    fn namespaces(&self) -> Result<Vec<Namespace>> {
+        let mut all = BTreeMap::new();
+        for root in &self.roots {
+            for digest in scan::namespace_digests(root)? {
+                if let Ok(Ok(namespace)) = root.read_namespace(digest) {
+                    all.insert(digest, namespace);
+                }
+            }
+        }
+        let mut all: Vec<Namespace> = all.into_values().collect();
+        all.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(all)
+    }
+
+    fn recorded(&self, digest: Digest) -> Result<Option<Namespace>> {
+        for root in &self.roots {
+            match root.read_namespace(digest) {
+                Ok(Ok(namespace)) => return Ok(Some(namespace)),
+                Ok(Err(why)) => {
+                    tracing::warn!(%digest, why, "a namespace's record is damaged; a set makes it anew")
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+                Err(error) => return Err(root.failed("open namespace", &namespace_folder(digest), error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Moves the namespace out of everybody's sight first, then removes it: a crash leaves a leftover, not half of it.
+    fn clear(&self, digest: Digest) -> Result<u64> {
+        let mut removed = 0;
+        for root in &self.roots {
+            let folder = namespace_folder(digest);
+            let fail = |error| root.failed("clear namespace", &folder, error);
+            let grave = root.temporary_name().map_err(fail)?;
+            match root.sys().rename(root.dir(), &folder, &grave) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                renamed => renamed.map_err(fail)?,
+            }
+            let grave = root.path().join(grave);
+            removed += scan::count_pages(&grave);
+            std::fs::remove_dir_all(grave).map_err(fail)?;
+        }
+        Ok(removed)
+    }
+}
+
+#[async_trait]
+impl Store for FileStore {
+    fn backend(&self, namespace: Namespace) -> Result<Arc<dyn StorageBackend>> {
+        if self.engine.is_closed() {
+            return Err(closed());
+        }
+        if let Some(held) = self.files.recorded(namespace.digest())? {
+            held.check_layout(&namespace)?;
+        }
+        Ok(Arc::new(FileBackend::new(Arc::clone(&self.engine), Arc::clone(&self.files), namespace)))
+    }
+
+    async fn namespaces(&self) -> Result<Vec<Namespace>> {
+        let files = Arc::clone(&self.files);
+        self.engine.run(Lane::Read, move |_| files.namespaces()).await
+    }
+
+    async fn clear(&self, namespace: &Namespace) -> Result<u64> {
+        let (files, digest) = (Arc::clone(&self.files), namespace.digest());
+        self.engine.run(Lane::Write, move |_| files.clear(digest)).await
+    }
+
+    fn scan(&self, scan: Scan, found: Box<dyn FnMut(Found) + Send>) -> Pending<Result<()>> {
+        let files = Arc::clone(&self.files);
+        self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, found))
+    }
+
+    fn health(&self) -> Health {
+        let mut health = Health::new("threads", "files");
+        health.writable = self.files.roots.iter().all(Root::is_writable);
+        health.fallbacks.clone_from(&self.files.fallbacks);
+        health.fallbacks.extend(self.files.roots.iter().flat_map(Root::fallbacks));
+        let space =
+            |root: &Root| root.sys().space(root.dir()).map(|space| space.f_bavail * space.f_frsize).ok();
+        health.available_len = self.files.roots.iter().map(space).sum();
+        health
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.engine.close().await?;
+        self.files.roots.iter().for_each(Root::release);
+        Ok(())
+    }
+}

@@ -1,0 +1,346 @@
+//! The system calls of the store, and the seam at which tests rewrite what they answer.
+//!
+//! `unsafe` stands here for two calls only: `preadv2` and `pwritev2` on raw pieces of pages, which have no safe
+//! form because a page's memory may be shared (invariant 6: no references to it).
+#![allow(unsafe_code)]
+
+use hicache_core::{Alignment, Page, PageMut};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatVfs};
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// The kernel's IOV_MAX: parts that one call takes.
+const PARTS_MAX: usize = 1024;
+
+/// How often in a row one transfer may answer EAGAIN, or move nothing usable, before it is given up.
+const RETRIES_MAX: u32 = 64;
+
+/// A system call that the seam sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SysCall {
+    /// Opening a file by its name.
+    Open,
+    /// Opening a file that has no name yet (O_TMPFILE).
+    OpenUnnamed,
+    /// Asking for a file's kind and length.
+    Stat,
+    /// One read.
+    Read,
+    /// One write.
+    Write,
+    /// Bringing a file's data to the device.
+    Sync,
+    /// Bringing a directory's names to the device.
+    SyncDir,
+    /// Giving an unnamed file its name.
+    Link,
+    /// Changing a name.
+    Rename,
+    /// Removing a name.
+    Unlink,
+    /// Making a directory.
+    MakeDir,
+}
+
+/// What the seam lets happen to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is made.
+    Pass,
+    /// It is not made, and answers this errno.
+    Fail(i32),
+    /// It is made for at most this many bytes.
+    AtMost(usize),
+}
+
+/// The seam of the tests: sees each system call, with the path or the file's offset, before it is made.
+#[derive(Clone)]
+pub struct Seam(Arc<dyn Fn(SysCall, &str) -> Verdict + Send + Sync>);
+
+impl Seam {
+    /// Asks `rule` before each call. It may also sleep, or panic.
+    pub fn new(rule: impl Fn(SysCall, &str) -> Verdict + Send + Sync + 'static) -> Self {
+        Self(Arc::new(rule))
+    }
+}
+
+impl fmt::Debug for Seam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seam")
+    }
+}
+
+/// Makes system calls, past the seam if there is one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sys(pub(crate) Option<Seam>);
+
+/// Where a read puts its bytes: a page's pieces, then a slice.
+pub(crate) struct ReadInto<'a>(Parts<'a>);
+
+/// Where a write takes its bytes: a page's pieces, then a slice.
+pub(crate) struct WriteFrom<'a>(Parts<'a>);
+
+struct Parts<'a> {
+    parts: Vec<libc::iovec>,
+    lent: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> ReadInto<'a> {
+    pub(crate) fn slice(slice: &'a mut [u8]) -> Self {
+        Self(Parts::new(vec![part(slice.as_mut_ptr(), slice.len())]))
+    }
+
+    pub(crate) fn page(page: &'a mut PageMut, tail: &'a mut [u8]) -> Self {
+        let planes = page.planes();
+        let mut piece_part = |plane| {
+            let mut piece = page.piece_mut(plane);
+            part(piece.as_mut_ptr(), piece.len())
+        };
+        let mut parts: Vec<_> = (0..planes).map(&mut piece_part).collect();
+        parts.push(part(tail.as_mut_ptr(), tail.len()));
+        Self(Parts::new(parts))
+    }
+}
+
+impl<'a> WriteFrom<'a> {
+    pub(crate) fn slice(slice: &'a [u8]) -> Self {
+        Self(Parts::new(vec![part(slice.as_ptr().cast_mut(), slice.len())]))
+    }
+
+    pub(crate) fn page(page: &'a Page, tail: &'a [u8]) -> Self {
+        let piece_part = |plane| {
+            let piece = page.piece(plane);
+            part(piece.as_ptr().cast_mut(), piece.len())
+        };
+        let mut parts: Vec<_> = (0..page.planes()).map(piece_part).collect();
+        parts.push(part(tail.as_ptr().cast_mut(), tail.len()));
+        Self(Parts::new(parts))
+    }
+}
+
+fn part(start: *mut u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: start.cast(), iov_len: len }
+}
+
+impl Parts<'_> {
+    fn new(parts: Vec<libc::iovec>) -> Self {
+        Self { parts, lent: PhantomData }
+    }
+
+    fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.iov_len).sum()
+    }
+
+    fn is_aligned(&self, alignment: Alignment) -> bool {
+        let aligned = |part: &libc::iovec| {
+            alignment.is_aligned(part.iov_base.addr()) && alignment.is_aligned(part.iov_len)
+        };
+        self.parts.iter().all(aligned)
+    }
+
+    /// What is left after `moved` bytes, at most `len_max` bytes of it.
+    fn rest(&self, moved: usize, len_max: usize) -> Vec<libc::iovec> {
+        let (mut skip, mut room) = (moved, len_max);
+        let mut rest = Vec::with_capacity(self.parts.len().min(PARTS_MAX));
+        for each in &self.parts {
+            let skipped = skip.min(each.iov_len);
+            skip -= skipped;
+            let len = (each.iov_len - skipped).min(room);
+            room -= len;
+            if len > 0 {
+                rest.push(part(each.iov_base.cast::<u8>().wrapping_add(skipped), len));
+            }
+            if rest.len() == PARTS_MAX || room == 0 {
+                break;
+            }
+        }
+        rest
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Read,
+    Write,
+}
+
+impl Sys {
+    /// Reads until every part is full.
+    ///
+    /// `alignment` is what the file wants of each call ([`Alignment::NONE`] where it wants nothing): parts that
+    /// do not have it are an error here, before the kernel sees them.
+    pub(crate) fn read(
+        &self,
+        file: &OwnedFd,
+        into: ReadInto<'_>,
+        offset: u64,
+        alignment: Alignment,
+    ) -> io::Result<()> {
+        self.transfer(Way::Read, file, &into.0, offset, alignment)
+    }
+
+    /// Writes every part whole.
+    pub(crate) fn write(
+        &self,
+        file: &OwnedFd,
+        from: WriteFrom<'_>,
+        offset: u64,
+        alignment: Alignment,
+    ) -> io::Result<()> {
+        self.transfer(Way::Write, file, &from.0, offset, alignment)
+    }
+
+    fn transfer(
+        &self,
+        way: Way,
+        file: &OwnedFd,
+        parts: &Parts<'_>,
+        offset: u64,
+        alignment: Alignment,
+    ) -> io::Result<()> {
+        let total = parts.len();
+        if !parts.is_aligned(alignment) || !alignment.is_aligned(offset as usize) {
+            return Err(io::Error::other(
+                "a transfer is not aligned as its file wants; this is a defect of hicache",
+            ));
+        }
+        let (mut moved, mut retries) = (0, 0);
+        while moved < total {
+            let step = self.transfer_once(way, file, parts, moved, offset + moved as u64);
+            let before = moved;
+            match step {
+                Ok(0) if way == Way::Read => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) if count > total - moved => {
+                    return Err(io::Error::other("the kernel says it moved more than was asked"));
+                }
+                // A short transfer may end inside a block: go on from the block's start.
+                Ok(count) => {
+                    moved = if moved + count == total { total } else { alignment.align_down(moved + count) }
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && retries < RETRIES_MAX => {
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error),
+            }
+            retries = if moved > before { 0 } else { retries + 1 };
+            if retries > RETRIES_MAX {
+                return Err(io::Error::new(io::ErrorKind::WriteZero, "the transfer moves nothing any more"));
+            }
+        }
+        Ok(())
+    }
+
+    /// One system call for what is left after `moved` bytes. Returns bytes moved.
+    fn transfer_once(
+        &self,
+        way: Way,
+        file: &OwnedFd,
+        parts: &Parts<'_>,
+        moved: usize,
+        offset: u64,
+    ) -> io::Result<usize> {
+        let call = if way == Way::Read { SysCall::Read } else { SysCall::Write };
+        let len_max = match self.ask(call, || offset.to_string()) {
+            Verdict::Pass => usize::MAX,
+            Verdict::AtMost(len) => len,
+            Verdict::Fail(errno) => return Err(io::Error::from_raw_os_error(errno)),
+        };
+        let rest = parts.rest(moved, len_max);
+        let (fd, start, count) = (file.as_raw_fd(), rest.as_ptr(), rest.len() as libc::c_int);
+        let done = match way {
+            // SAFETY: invariant 4: each part points into memory that `parts` borrows mutably (a page's pieces or
+            // a slice), which outlives this call, and the call is over when it returns.
+            Way::Read => unsafe { libc::preadv2(fd, start, count, offset as libc::off_t, 0) },
+            // SAFETY: invariant 4: as above; the kernel only reads them.
+            Way::Write => unsafe { libc::pwritev2(fd, start, count, offset as libc::off_t, 0) },
+        };
+        usize::try_from(done).map_err(|_| io::Error::last_os_error())
+    }
+
+    pub(crate) fn open(&self, dir: BorrowedFd<'_>, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let call = if flags.contains(OFlags::TMPFILE) { SysCall::OpenUnnamed } else { SysCall::Open };
+        self.check(call, path)?;
+        // The umask decides who else may read: a store may be shared between users.
+        Ok(rustix::fs::openat(dir, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666))?)
+    }
+
+    /// Of `path` itself, not of what it links to.
+    pub(crate) fn stat(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<Stat> {
+        self.check(SysCall::Stat, path)?;
+        Ok(rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    pub(crate) fn stat_file(&self, file: &OwnedFd) -> io::Result<Stat> {
+        self.check(SysCall::Stat, "")?;
+        Ok(rustix::fs::fstat(file)?)
+    }
+
+    pub(crate) fn sync(&self, file: &OwnedFd) -> io::Result<()> {
+        self.check(SysCall::Sync, "")?;
+        Ok(rustix::fs::fdatasync(file)?)
+    }
+
+    pub(crate) fn sync_dir(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+        self.check(SysCall::SyncDir, path)?;
+        let dir = rustix::fs::openat(dir, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(rustix::fs::fsync(dir)?)
+    }
+
+    /// Names an unnamed file, by its descriptor where the kernel lets us, else by its place in procfs.
+    pub(crate) fn link(&self, file: &OwnedFd, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+        self.check(SysCall::Link, path)?;
+        match rustix::fs::linkat(file, "", dir, path, AtFlags::EMPTY_PATH) {
+            Err(rustix::io::Errno::EXIST) => return Err(rustix::io::Errno::EXIST.into()),
+            Ok(()) => return Ok(()),
+            Err(_) => (),
+        }
+        let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(rustix::fs::linkat(rustix::fs::CWD, place, dir, path, AtFlags::SYMLINK_FOLLOW)?)
+    }
+
+    /// A second name for `from`. Fails with EEXIST when `to` is taken.
+    pub(crate) fn link_name(&self, dir: BorrowedFd<'_>, from: &str, to: &str) -> io::Result<()> {
+        self.check(SysCall::Link, to)?;
+        Ok(rustix::fs::linkat(dir, from, dir, to, AtFlags::empty())?)
+    }
+
+    /// Fails with EEXIST when `to` is taken.
+    pub(crate) fn rename(&self, dir: BorrowedFd<'_>, from: &str, to: &str) -> io::Result<()> {
+        self.check(SysCall::Rename, to)?;
+        Ok(rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE)?)
+    }
+
+    pub(crate) fn unlink(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+        self.check(SysCall::Unlink, path)?;
+        Ok(rustix::fs::unlinkat(dir, path, AtFlags::empty())?)
+    }
+
+    pub(crate) fn make_dir(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+        self.check(SysCall::MakeDir, path)?;
+        Ok(rustix::fs::mkdirat(dir, path, Mode::from_raw_mode(0o777))?)
+    }
+
+    pub(crate) fn space(&self, dir: BorrowedFd<'_>) -> io::Result<StatVfs> {
+        Ok(rustix::fs::fstatvfs(dir)?)
+    }
+
+    /// Takes the lock on `file`, or fails at once with EWOULDBLOCK when somebody has it.
+    pub(crate) fn lock(&self, file: &OwnedFd) -> io::Result<()> {
+        Ok(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?)
+    }
+
+    fn check(&self, call: SysCall, path: &str) -> io::Result<()> {
+        match self.ask(call, || path.to_string()) {
+            Verdict::Fail(errno) => Err(io::Error::from_raw_os_error(errno)),
+            Verdict::Pass | Verdict::AtMost(_) => Ok(()),
+        }
+    }
+
+    fn ask(&self, call: SysCall, place: impl Fn() -> String) -> Verdict {
+        self.0.as_ref().map_or(Verdict::Pass, |seam| (seam.0)(call, &place()))
+    }
+}
