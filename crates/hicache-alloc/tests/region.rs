@@ -1,6 +1,8 @@
 //! What a region is made of and what outlives it.
 
-use hicache_alloc::{Alignment, AllocError, Backing, HostPool, Prefault, Region, RegionSpec, Strides};
+use hicache_alloc::{
+    Alignment, AllocError, Backing, HostPool, HugePages, Prefault, Region, RegionSpec, Strides,
+};
 use rustix::fs::SealFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -8,7 +10,7 @@ use std::os::unix::fs::FileExt;
 const BACKINGS: [Backing; 3] = [Backing::Private, Backing::Shared, Backing::Memfd];
 
 fn map(len: usize, backing: Backing) -> Region {
-    RegionSpec { len, backing, ..Default::default() }.map().unwrap()
+    RegionSpec { len, backing, huge_pages: HugePages::Off, ..Default::default() }.map().unwrap()
 }
 
 #[test]

@@ -113,6 +113,7 @@ impl PageFiles<'_> {
     }
 
     fn write_new(&self, put: &Put, path: &str, slot: &mut Slot) -> io::Result<Published> {
+        self.root.sys().check_file_len(self.shape().file_len())?;
         let folder = page_folder(self.namespace.digest(), &put.key);
         let trailer = Trailer {
             key: put.key,
@@ -442,19 +443,21 @@ impl PageFiles<'_> {
         }
     }
 
+    /// Makes the record, or checks the one that is there.
     fn record_namespace(&self, folder: &str) -> io::Result<()> {
         let path = format!("{folder}/{}", record::NAMESPACE);
         let text = record::encode_namespace(self.namespace);
-        if self.root.publish_text(folder, &path, &text)? == Published::Done {
-            return Ok(());
-        }
-        match self.root.read_namespace(self.namespace.digest())? {
-            Ok(held) => self.namespace.check_layout(&held).map_err(io::Error::other),
-            Err(why) => {
-                self.set_aside(&path, None, &Flaw::Wrong(why))?;
-                self.root.publish_text(folder, &path, &text).map(drop)
+        for _ in 0..ATTEMPTS_MAX {
+            match self.root.read_namespace(self.namespace.digest()) {
+                Ok(Ok(held)) => return self.namespace.check_layout(&held).map_err(io::Error::other),
+                Ok(Err(why)) => self.set_aside(&path, None, &Flaw::Wrong(why))?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+                Err(error) => return Err(error),
             }
+            // Taken: another writer was faster; its record is to be checked.
+            self.root.publish_text(folder, &path, &text)?;
         }
+        Err(io::Error::other("others keep changing the namespace's record"))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::fail::io_error;
 use crate::options::{Direct, FileOptions};
 use crate::record::{MARKER, Marker};
 use crate::sys::{ReadInto, Sys, WriteFrom};
-use crate::writer::random_hex;
+use crate::writer::Writer;
 use hicache_core::{Alignment, Error, ErrorKind, Fallback, Result};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::io;
@@ -16,7 +16,7 @@ use std::path::Path;
 const CANDIDATES: [usize; 2] = [512, 4096];
 
 /// What was found.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Probe {
     /// Direct I/O works, with this alignment of address, offset and length.
     pub(crate) alignment: Option<Alignment>,
@@ -24,6 +24,8 @@ pub(crate) struct Probe {
     pub(crate) required: bool,
     /// Unnamed files work, and can be given a name.
     pub(crate) unnamed: bool,
+    /// This process's folder of temporaries, where one was needed.
+    pub(crate) writer: Option<Writer>,
     /// Files can be made.
     pub(crate) writable: bool,
     /// What was asked for and not got.
@@ -34,8 +36,8 @@ pub(crate) struct Probe {
 enum Subject {
     /// Unnamed, ours.
     Unnamed(OwnedFd),
-    /// With a name, ours, to be removed.
-    Named(String),
+    /// With a name among the temporaries of this writer.
+    Named(Writer, String),
     /// The marker, only to read: nothing can be made here now.
     Marker,
 }
@@ -59,16 +61,20 @@ pub(crate) fn look(
     let (subject, writable) = make_subject(sys, path, dir, &mut fallbacks).map_err(fail)?;
     let unnamed = match &subject {
         Subject::Unnamed(file) => can_be_named(sys, path, dir, file, &mut fallbacks),
-        Subject::Named(_) => false,
+        Subject::Named(..) => false,
         Subject::Marker => true,
     };
     let direct = match options.direct {
         Direct::Off => Ok(None),
         Direct::Prefer | Direct::Require => find_alignment(sys, dir, &subject, marker.block).map(Some),
     };
-    if let Subject::Named(name) = &subject {
-        let _ = sys.unlink(dir, name);
-    }
+    let writer = match subject {
+        Subject::Named(writer, name) => {
+            sys.unlink(dir, &name).map_err(fail)?;
+            Some(writer)
+        }
+        Subject::Unnamed(_) | Subject::Marker => None,
+    };
     let alignment = match direct {
         Ok(alignment) => alignment,
         Err(why) if options.direct == Direct::Require => {
@@ -83,7 +89,7 @@ pub(crate) fn look(
             None
         }
     };
-    Ok(Probe { alignment, required: options.direct == Direct::Require, unnamed, writable, fallbacks })
+    Ok(Probe { alignment, required: options.direct == Direct::Require, unnamed, writer, writable, fallbacks })
 }
 
 /// A file to try things on, and whether the directory can be written at all.
@@ -97,8 +103,11 @@ fn make_subject(
         Ok(file) => Ok(Subject::Unnamed(file)),
         Err(error) if is_unsupported(&error) => {
             fallbacks.push(no_unnamed(path, &error));
-            let name = format!(".{MARKER}.probe-{}", random_hex()?);
-            sys.open(dir, &name, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR).map(|_| Subject::Named(name))
+            Writer::create(sys, path, dir).and_then(|writer| {
+                let name = writer.new_name();
+                sys.open(dir, &name, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR)?;
+                Ok(Subject::Named(writer, name))
+            })
         }
         Err(error) => Err(error),
     };
@@ -131,7 +140,8 @@ pub(crate) fn no_unnamed(path: &Path, error: &io::Error) -> Fallback {
     Fallback { what: "unnamed_files", why }
 }
 
-/// Gives the file a name and takes it away again.
+/// Asks for a name that is taken: the answer says whether a free one could be had, and nothing is made that a
+/// kill would leave.
 fn can_be_named(
     sys: &Sys,
     path: &Path,
@@ -139,18 +149,13 @@ fn can_be_named(
     file: &OwnedFd,
     fallbacks: &mut Vec<Fallback>,
 ) -> bool {
-    let named = random_hex().and_then(|unique| {
-        let name = format!(".{MARKER}.probe-{unique}");
-        sys.link(file, dir, &name)?;
-        sys.unlink(dir, &name)
-    });
-    match named {
-        // Without room for a name there is none for a page either; that is no reason to do without unnamed files.
-        Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) => {
+    match sys.link(file, dir, MARKER) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
+        Ok(()) => true,
+        Err(error) => {
             fallbacks.push(no_unnamed(path, &error));
             false
         }
-        _ => true,
     }
 }
 
@@ -164,7 +169,7 @@ fn find_alignment(
     let flags = OFlags::RDWR | OFlags::DIRECT;
     let file = match subject {
         Subject::Unnamed(_) => sys.open(dir, ".", flags | OFlags::TMPFILE),
-        Subject::Named(name) => sys.open(dir, name, flags),
+        Subject::Named(_, name) => sys.open(dir, name, flags),
         Subject::Marker => sys.open(dir, MARKER, OFlags::RDONLY | OFlags::DIRECT),
     };
     let file = file.map_err(|error| format!("opening with O_DIRECT: {error}"))?;

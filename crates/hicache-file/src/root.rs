@@ -54,7 +54,12 @@ impl Root {
         let path = std::path::absolute(path)
             .map_err(|error| unopened(path, "its path is not valid").because(error))?;
         if !options.existing {
-            std::fs::create_dir_all(&path).map_err(|error| fail_at(&sys, &path, error))?;
+            std::fs::create_dir_all(&path).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    unopened(&path, "there is a file where a directory should be")
+                }
+                _ => fail_at(&sys, &path, error),
+            })?;
         }
         let dir = open_dir(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => unopened(&path, "there is no such directory"),
@@ -69,7 +74,7 @@ impl Root {
             }
             None => make_marker(&sys, &path, dir.as_fd())?,
         };
-        let probe = probe::look(&sys, &path, dir.as_fd(), &marker, options)?;
+        let mut probe = probe::look(&sys, &path, dir.as_fd(), &marker, options)?;
         let root = Self {
             sys,
             path,
@@ -77,7 +82,7 @@ impl Root {
             direct: AtomicBool::new(probe.alignment.is_some()),
             unnamed: AtomicBool::new(probe.unnamed),
             fallbacks: Mutex::default(),
-            writer: Mutex::default(),
+            writer: Mutex::new(probe.writer.take()),
             marker,
             probe,
         };
@@ -106,6 +111,16 @@ impl Root {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How much `key` belongs here: as random as the directory's identity and the key are.
+    pub(crate) fn score(&self, key: &PageKey) -> u64 {
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+        self.marker
+            .id
+            .as_bytes()
+            .chunks_exact(8)
+            .fold(word(key.as_bytes()), |score, part| mix(score ^ word(part)))
     }
 
     /// Random, and the directory's own wherever it is mounted.
@@ -214,6 +229,13 @@ pub(crate) fn page_folder(digest: Digest, key: &PageKey) -> String {
 
 pub(crate) fn page_path(digest: Digest, key: &PageKey) -> String {
     format!("{}/{key}", page_folder(digest, key))
+}
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit of the output.
+fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
 }
 
 fn unopened(path: &Path, why: &str) -> Error {

@@ -9,7 +9,7 @@ use crate::slot::Slots;
 use crate::sys::{Seam, Sys};
 use async_trait::async_trait;
 use hicache_core::{
-    Digest, Error, ErrorKind, Fallback, Found, Health, Namespace, PageKey, Pending, Result, Scan,
+    Alignment, Digest, Error, ErrorKind, Fallback, Found, Health, Namespace, PageKey, Pending, Result, Scan,
     StorageBackend, Store, StoreFactory,
 };
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ impl FileStore {
             roots.push(Root::open(sys.clone(), path, &options)?);
         }
         check_distinct(&roots)?;
-        let block = roots.iter().map(Root::block).max().expect("at least one directory");
+        let block = roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE);
         let slots = Slots::map(workers(&options), block, options.common.huge_pages)?;
         let fallbacks = slots.pool().region().fallbacks().to_vec();
         let engine = Engine::start(slots.take()).map_err(|error| {
@@ -124,13 +124,8 @@ impl Files {
     /// The directory that `key` belongs in: the one that scores highest for it (rendezvous hashing), so that a
     /// directory more, or less, moves only its own share of the keys.
     pub(crate) fn root_of(&self, key: &PageKey) -> usize {
-        let score = |root: &Root| {
-            crc_fast::checksum(
-                crc_fast::CrcAlgorithm::Crc64Nvme,
-                &[root.id().as_bytes(), key.as_bytes()].concat(),
-            )
-        };
-        (0..self.roots.len()).max_by_key(|index| score(&self.roots[*index])).expect("at least one directory")
+        let score = |index: &usize| self.roots[*index].score(key);
+        (0..self.roots.len()).max_by_key(score).expect("at least one directory")
     }
 
     /// The namespaces recorded in any directory. A record that cannot be read is no namespace; a scan names it.

@@ -52,13 +52,17 @@ pub enum Verdict {
     Pass,
     /// It is not made, and answers this errno.
     Fail(i32),
-    /// It is made for at most this many bytes.
+    /// It moves, and says that it moved, at most this many bytes.
     AtMost(usize),
+    /// It is made, and says that it moved this many bytes.
+    Claim(usize),
 }
 
 /// The seam of the tests: sees each system call, with the path or the file's offset, before it is made.
 #[derive(Clone)]
-pub struct Seam(Arc<dyn Fn(SysCall, &str) -> Verdict + Send + Sync>);
+pub struct Seam(Arc<Rule>);
+
+type Rule = dyn Fn(SysCall, &str) -> Verdict + Send + Sync;
 
 impl Seam {
     /// Asks `rule` before each call. It may also sleep, or panic.
@@ -209,7 +213,7 @@ impl Sys {
         }
         let (mut moved, mut retries) = (0, 0);
         while moved < total {
-            let step = self.transfer_once(way, file, parts, moved, offset + moved as u64);
+            let step = self.transfer_once(way, file, parts, moved, offset + moved as u64, alignment);
             let before = moved;
             match step {
                 Ok(0) if way == Way::Read => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -242,14 +246,16 @@ impl Sys {
         parts: &Parts<'_>,
         moved: usize,
         offset: u64,
+        alignment: Alignment,
     ) -> io::Result<usize> {
         let call = if way == Way::Read { SysCall::Read } else { SysCall::Write };
-        let len_max = match self.ask(call, || offset.to_string()) {
-            Verdict::Pass => usize::MAX,
-            Verdict::AtMost(len) => len,
+        let verdict = self.ask(call, || offset.to_string());
+        let rest = match verdict {
             Verdict::Fail(errno) => return Err(io::Error::from_raw_os_error(errno)),
+            Verdict::Pass | Verdict::Claim(_) => parts.rest(moved, usize::MAX),
+            // Whole blocks, as a device would; what is said may end inside one.
+            Verdict::AtMost(len) => parts.rest(moved, alignment.align_up(len).unwrap_or(len)),
         };
-        let rest = parts.rest(moved, len_max);
         let (fd, start, count) = (file.as_raw_fd(), rest.as_ptr(), rest.len() as libc::c_int);
         let done = match way {
             // SAFETY: invariant 4: each part points into memory that `parts` borrows mutably (a page's pieces or
@@ -258,7 +264,12 @@ impl Sys {
             // SAFETY: invariant 4: as above; the kernel only reads them.
             Way::Write => unsafe { libc::pwritev2(fd, start, count, offset as libc::off_t, 0) },
         };
-        usize::try_from(done).map_err(|_| io::Error::last_os_error())
+        let done = usize::try_from(done).map_err(|_| io::Error::last_os_error())?;
+        Ok(match verdict {
+            Verdict::AtMost(len) => done.min(len),
+            Verdict::Claim(len) => len,
+            Verdict::Pass | Verdict::Fail(_) => done,
+        })
     }
 
     pub(crate) fn open(&self, dir: BorrowedFd<'_>, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
@@ -324,6 +335,14 @@ impl Sys {
         Ok(rustix::fs::mkdirat(dir, path, Mode::from_raw_mode(0o777))?)
     }
 
+    /// Refuses a file that is longer than the process may make: the write itself would be answered by a signal.
+    pub(crate) fn check_file_len(&self, len: usize) -> io::Result<()> {
+        match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+            Some(limit) if len as u64 > limit => Err(io::Error::from_raw_os_error(libc::EFBIG)),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn space(&self, dir: BorrowedFd<'_>) -> io::Result<StatVfs> {
         Ok(rustix::fs::fstatvfs(dir)?)
     }
@@ -336,7 +355,7 @@ impl Sys {
     fn check(&self, call: SysCall, path: &str) -> io::Result<()> {
         match self.ask(call, || path.to_string()) {
             Verdict::Fail(errno) => Err(io::Error::from_raw_os_error(errno)),
-            Verdict::Pass | Verdict::AtMost(_) => Ok(()),
+            Verdict::Pass | Verdict::AtMost(_) | Verdict::Claim(_) => Ok(()),
         }
     }
 
