@@ -7,7 +7,7 @@ use super::source::{Source, item_end, line_of, lines_with, places};
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 70;
 /// Characters, as rustfmt's `max_width`; rustfmt leaves long strings and comments alone.
-const MAX_LINE: usize = 110;
+const MAX_LINE: usize = 120;
 
 /// Names that say nothing about what a module holds.
 const EMPTY_NAMES: [&str; 5] = ["utils", "common", "helpers", "types", "prelude"];
