@@ -17,10 +17,12 @@ mod outcome;
 mod pending;
 mod prefix;
 mod registry;
+mod restorable;
 mod stats;
 mod storage;
 mod store;
 mod units;
+mod usable;
 
 pub use error::{Error, ErrorKind, Result};
 pub use hicache_alloc::{
@@ -36,6 +38,7 @@ pub use outcome::{Expiry, Outcomes, Reply, replies};
 pub use pending::Pending;
 pub use prefix::{Prefix, PrefixWait};
 pub use registry::{StoreFactory, StoreRegistry};
+pub use restorable::Restorable;
 pub use stats::{Counters, Stats};
 pub use storage::{
     Call, Capabilities, Deadline, Get, Priority, Put, STORAGE_BATCH_SIZE, StorageBackend, StorageBackendExt,
@@ -43,3 +46,4 @@ pub use storage::{
 };
 pub use store::{Depth, Found, Health, Scan, State, Store};
 pub use units::{parse_bool, parse_count, parse_duration, parse_size};
+pub use usable::{HitPolicy, PoolPresence, UsablePrefix, usable_prefix};
