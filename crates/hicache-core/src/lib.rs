@@ -7,6 +7,7 @@
 //! This crate starts no thread, reads no clock and no environment, and has no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod budget;
 mod error;
 mod key;
 mod layout;
@@ -25,13 +26,14 @@ mod store;
 mod units;
 mod usable;
 
+pub use budget::{PoolShare, split_budget};
 pub use error::{Error, ErrorKind, Result};
 pub use hicache_alloc::{
     Alignment, AllocError, Backing, Busy, Fallback, HostPool, HugePageSize, HugePages, Page, PageIndex,
     PageMut, Piece, PieceMut, Prefault, Region, RegionSpec, RegisterError, Registrar, Registration, Strides,
 };
 pub use key::{KeyUnits, PageKey, namespace_seed};
-pub use layout::{DType, Geometry, PageLayout, PageOrder};
+pub use layout::{DType, Element, Geometry, HeadRange, LayerView, PageLayout, PageOrder};
 pub use memory::MemoryStore;
 pub use namespace::{Digest, Identity, Namespace, Rank};
 pub use options::{COMMON_OPTIONS, CommonOptions, OptionSpec, Source, StoreOptions};

@@ -73,6 +73,96 @@ fn pages_of_latent_vectors_have_the_worked_sizes() {
 }
 
 #[test]
+fn texts_that_stores_have_recorded_stay_what_they_are() {
+    let dtype = DType::F8E4m3;
+    let recorded = [
+        (
+            Geometry::Mha { layers: 4, tokens: 32, heads: 2, head_dim: 64, dtype },
+            "mha dtype=f8e4m3 order=page_head layers=4 tokens=32 heads=2 head_dim=64",
+        ),
+        (
+            Geometry::Mla { layers: 4, tokens: 32, latent_dim: 576, dtype },
+            "mla dtype=f8e4m3 order=page_head layers=4 tokens=32 latent_dim=576",
+        ),
+        (Geometry::Opaque { len: 4_096 }, "opaque dtype=u8 order=page_head len=4096"),
+        (
+            Geometry::HalfMha { layers: 4, tokens: 32, heads: 2, head_dim: 64, dtype },
+            "half_mha dtype=f8e4m3 order=page_head layers=4 tokens=32 heads=2 head_dim=64",
+        ),
+        (
+            Geometry::Indexer { layers: 61, tokens: 64, token_len: 132 },
+            "indexer dtype=u8 order=page_head layers=61 tokens=64 token_len=132",
+        ),
+        (
+            Geometry::State { layers: 36, layer_len: 1 << 40 },
+            "state dtype=u8 order=page_head layers=36 layer_len=1099511627776",
+        ),
+    ];
+    for (geometry, text) in recorded {
+        let layout = PageLayout::new(geometry, PageOrder::PageHead).unwrap();
+        assert_eq!(layout.to_string(), text);
+        assert_eq!(text.parse::<PageLayout>().unwrap(), layout);
+    }
+}
+
+#[test]
+fn pages_of_sidecars_have_the_worked_sizes() {
+    assert_eq!(Geometry::indexer_token_len(128), 132);
+    for order in PageOrder::ALL {
+        let indexer = Geometry::Indexer { layers: 61, tokens: 64, token_len: 132 };
+        let indexer = PageLayout::new(indexer, order).unwrap();
+        assert_eq!(indexer.page_len(), 515_328);
+        let pieces = if order == PageOrder::LayerFirst { (61, 8_448) } else { (1, 515_328) };
+        assert_eq!((indexer.planes(), indexer.piece_len()), pieces);
+        let state = PageLayout::new(Geometry::State { layers: 36, layer_len: 49_152 }, order).unwrap();
+        let pieces = if order == PageOrder::LayerFirst { (36, 49_152) } else { (1, 36 * 49_152) };
+        assert_eq!((state.planes(), state.piece_len()), pieces);
+        let dtype = DType::Bf16;
+        let keys = Geometry::HalfMha { layers: 32, tokens: 64, heads: 8, head_dim: 128, dtype };
+        let keys = PageLayout::new(keys, order).unwrap();
+        let pieces = if order == PageOrder::LayerFirst { (32, 131_072) } else { (1, 4_194_304) };
+        assert_eq!((keys.planes(), keys.piece_len(), keys.page_len()), (pieces.0, pieces.1, 4_194_304));
+    }
+}
+
+#[test]
+fn w12_k_and_v_of_different_length_are_two_layouts() {
+    let [k, v] = PageLayout::split_kv([48, 64, 4], [192, 128], DType::Bf16, PageOrder::PageFirst).unwrap();
+    assert_eq!((k.planes(), k.piece_len()), (1, 48 * 64 * 4 * 192 * 2));
+    assert_eq!((v.planes(), v.piece_len()), (1, 48 * 64 * 4 * 128 * 2));
+    let none = PageLayout::split_kv([48, 64, 4], [192, 0], DType::Bf16, PageOrder::PageFirst);
+    assert!(none.unwrap_err().to_string().contains("head_dim is 0"));
+}
+
+#[test]
+fn w7_what_is_aligned_is_said_for_any_alignment_and_what_is_not_is_padded() {
+    // Order, tokens, and the largest alignment of 61 layers of 576 bf16: 70,272 bytes a token are 1,098 * 64.
+    let cases = [
+        (PageOrder::PageFirst, 64, 4_096 * 2),
+        (PageOrder::PageFirst, 32, 4_096),
+        (PageOrder::PageFirst, 16, 2_048),
+        (PageOrder::PageFirst, 1, 128),
+        (PageOrder::LayerFirst, 64, 8_192),
+        (PageOrder::LayerFirst, 1, 128),
+    ];
+    for (order, tokens, largest) in cases {
+        let layout = mla(61, tokens, 576, DType::Bf16, order);
+        for log2 in 0..17 {
+            let alignment = Alignment::new(1 << log2).unwrap();
+            let aligned = layout.is_stride_page_aligned(alignment);
+            assert_eq!(aligned, alignment.bytes() <= largest, "{layout} at {}", alignment.bytes());
+            assert_eq!(aligned, is_aligned(&layout, alignment.bytes()));
+            // Base pages of 4, 16 and 64 KiB are parameters like any other.
+            let padded = layout.strides(3, alignment).unwrap();
+            for plane in 0..padded.planes() {
+                let piece = padded.piece(PageIndex::new(2), plane);
+                assert!(alignment.is_aligned(piece.start) && piece.len() == layout.piece_len());
+            }
+        }
+    }
+}
+
+#[test]
 fn pieces_lie_at_the_worked_addresses() {
     let page = PageIndex::new(1);
     for order in [PageOrder::PageFirst, PageOrder::PageFirstDirect, PageOrder::PageHead] {
@@ -245,6 +335,17 @@ fn b032_a_dimension_of_zero_is_refused_by_name() {
         }
     }
     check_zero(PageLayout::opaque(0), &[("len", 0)], 1);
+    for (layers, rest) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
+        for order in PageOrder::ALL {
+            let state = Geometry::State { layers, layer_len: rest as usize };
+            check_zero(PageLayout::new(state, order), &[("layers", layers), ("layer_len", rest)], 1);
+            let indexer = Geometry::Indexer { layers, tokens: 1, token_len: rest };
+            check_zero(PageLayout::new(indexer, order), &[("layers", layers), ("token_len", rest)], 1);
+            let dtype = DType::F16;
+            let half = Geometry::HalfMha { layers, tokens: 1, heads: rest, head_dim: 1, dtype };
+            check_zero(PageLayout::new(half, order), &[("layers", layers), ("heads", rest)], 1);
+        }
+    }
 }
 
 fn check_zero(layout: Result<PageLayout>, dimensions: &[(&str, u32)], slots: u32) {
@@ -273,6 +374,9 @@ fn sizes_that_do_not_fit_are_refused() {
         Geometry::Mha { layers: max, tokens: max, heads: 1, head_dim: 1, dtype: DType::U8 },
         Geometry::Mha { layers: 1 << 31, tokens: 1, heads: 1, head_dim: 1, dtype: DType::U8 },
         Geometry::Mla { layers: max, tokens: max, latent_dim: 2, dtype: DType::U8 },
+        Geometry::HalfMha { layers: max, tokens: max, heads: max, head_dim: max, dtype: DType::F32 },
+        Geometry::Indexer { layers: max, tokens: max, token_len: max },
+        Geometry::State { layers: 2, layer_len: usize::MAX },
         Geometry::Opaque { len: usize::MAX },
         Geometry::Opaque { len: isize::MAX as usize + 1 },
     ];
@@ -309,6 +413,12 @@ fn what_is_no_layout_is_not_read_as_one() {
         "mha dtype=bf16 order=page_first layers=04 tokens=32 heads=2 head_dim=64",
         "mla dtype=bf16 order=page_first layers=4 tokens=32 latent_dim=2 window=8",
         "opaque dtype=f32 order=page_first len=4096",
+        "half dtype=bf16 order=page_first layers=4 tokens=32 heads=2 head_dim=64",
+        "half_mha dtype=bf16 order=page_first layers=4 tokens=32 head_dim=64 heads=2",
+        "indexer dtype=bf16 order=page_first layers=4 tokens=32 token_len=132",
+        "indexer dtype=u8 order=page_first layers=4 tokens=0 token_len=132",
+        "state dtype=u8 order=page_first layers=4 layer_len=0",
+        "state dtype=u8 order=page_first layers=4",
     ];
     for text in bad {
         let error = text.parse::<PageLayout>().unwrap_err();
@@ -322,11 +432,14 @@ fn layouts() -> impl Strategy<Value = PageLayout> {
     let count = || prop_oneof![1..5_u32, 1..1_000_u32];
     let order = prop::sample::select(PageOrder::ALL.to_vec());
     let dtype = prop::sample::select(DTYPES.to_vec());
-    (0..3, count(), count(), count(), count(), dtype, order).prop_map(
+    (0..6, count(), count(), count(), count(), dtype, order).prop_map(
         |(kind, layers, tokens, heads, head_dim, dtype, order)| {
             let geometry = match kind {
                 0 => Geometry::Mha { layers, tokens, heads, head_dim, dtype },
                 1 => Geometry::Mla { layers, tokens, latent_dim: head_dim, dtype },
+                2 => Geometry::HalfMha { layers, tokens, heads, head_dim, dtype },
+                3 => Geometry::Indexer { layers, tokens, token_len: head_dim },
+                4 => Geometry::State { layers, layer_len: heads as usize * head_dim as usize },
                 _ => Geometry::Opaque { len: layers as usize * tokens as usize },
             };
             PageLayout::new(geometry, order).unwrap()
