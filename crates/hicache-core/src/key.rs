@@ -2,7 +2,7 @@
 //!
 //! The formula is SGLang HiCache's, so that keys made by either side are equal: the digest of a page is
 //! `SHA256(parent's 32 bytes, if any ‖ 0xFF if wide ‖ tokens)`, where a narrow page (every token below 2^32)
-//! writes its tokens as `u32` and a wide one as `u64`, both little-endian.
+//! writes its tokens as `u32` and a wide one as `u64`, both little-endian. A unit of several words writes them in turn.
 
 use crate::{Error, ErrorKind, Result};
 use sha2::{Digest as _, Sha256};
@@ -23,6 +23,8 @@ pub enum KeyUnits {
     /// A token and the one after it, as speculative decoding (EAGLE) keys its pages: `n` units read `n + 1`
     /// tokens, and neighbouring pages share the boundary token.
     Bigram,
+    /// So many words, none shared: tokens that are tuples. `n` units read `n` times as many words.
+    Tuple(NonZeroUsize),
 }
 
 impl PageKey {
@@ -40,12 +42,21 @@ impl PageKey {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] for a token above 2^63 - 1: it was a negative number.
+    /// [`ErrorKind::InvalidArgument`] for a token above 2^63 - 1 (it was a negative number), and for words that end
+    /// within a tuple.
     pub fn of_page(parent: Option<&Self>, tokens: &[u64], units: KeyUnits) -> Result<Self> {
         if let Some(token) = tokens.iter().find(|token| **token > i64::MAX as u64) {
             return Err(Error::new(ErrorKind::InvalidArgument, "hash page")
                 .why("a token id is negative or above 2^63 - 1")
                 .with("token", *token as i64));
+        }
+        if let KeyUnits::Tuple(width) = units
+            && !tokens.len().is_multiple_of(width.get())
+        {
+            return Err(Error::new(ErrorKind::InvalidArgument, "hash page")
+                .why("the words end within a tuple")
+                .with("words", tokens.len())
+                .with("width", width));
         }
         let wide = tokens.iter().any(|token| *token > u64::from(u32::MAX));
         let mut hasher = Sha256::new();
@@ -60,13 +71,20 @@ impl PageKey {
             hasher.update(if wide { &bytes[..] } else { &bytes[..4] });
         };
         match units {
-            KeyUnits::Token => tokens.iter().for_each(|token| word(*token)),
+            KeyUnits::Token | KeyUnits::Tuple(_) => tokens.iter().for_each(|token| word(*token)),
             KeyUnits::Bigram => tokens.windows(2).for_each(|pair| {
                 word(pair[0]);
                 word(pair[1]);
             }),
         }
         Ok(Self(hasher.finalize().into()))
+    }
+
+    /// The key as the events of inference engines name it: the first 8 bytes, the first 16 hexadecimal digits, as a
+    /// signed number.
+    pub fn event_hash(&self) -> i64 {
+        let [first, ..] = self.0.as_chunks().0 else { unreachable!("a digest has 32 bytes") };
+        i64::from_be_bytes(*first)
     }
 
     /// The keys of all whole pages of `page_len` units in `tokens`, after `parent`. A trailing partial page
@@ -81,11 +99,13 @@ impl PageKey {
         page_len: NonZeroUsize,
         units: KeyUnits,
     ) -> Result<Vec<Self>> {
-        let page_len = page_len.get();
-        let overlap = match units {
-            KeyUnits::Token => 0,
-            KeyUnits::Bigram => 1,
+        let (width, overlap) = match units {
+            KeyUnits::Token => (1, 0),
+            KeyUnits::Bigram => (1, 1),
+            KeyUnits::Tuple(width) => (width.get(), 0),
         };
+        // A page of more words than there are addresses is longer than any list of tokens.
+        let page_len = page_len.get().saturating_mul(width);
         let pages = tokens.len().saturating_sub(overlap) / page_len;
         let mut keys = Vec::with_capacity(pages);
         let mut parent = parent;

@@ -61,6 +61,40 @@ fn bigrams_share_the_token_at_the_boundary() {
 }
 
 #[test]
+fn tuples_write_all_their_words_and_share_none() {
+    let width = |width| KeyUnits::Tuple(NonZeroUsize::new(width).unwrap());
+    assert_eq!(page(None, &[1, 2, 3, 4], width(2)), page(None, &[1, 2, 3, 4], KeyUnits::Token));
+    assert_eq!(page(None, &[1, 2, 2, 3], width(2)), page(None, &[1, 2, 3], KeyUnits::Bigram));
+    // Two units of two words a page; the words of a trailing partial page have no key.
+    let keys = chain(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], TWO, width(2));
+    let first = page(None, &[1, 2, 3, 4], KeyUnits::Token);
+    assert_eq!(keys, [first, page(Some(&first), &[5, 6, 7, 8], KeyUnits::Token)]);
+    assert_eq!(chain(&[1, 2, 3, 4], TWO, width(1)), chain(&[1, 2, 3, 4], TWO, KeyUnits::Token));
+    // One wide word makes its page wide.
+    assert_eq!(
+        page(None, &[1, 1 << 32], width(2)).to_string(),
+        page(None, &[1, 1 << 32], KeyUnits::Token).to_string()
+    );
+    for words in [&[1, 2, 3][..], &[1]] {
+        let error = PageKey::of_page(None, words, width(2)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+    assert_eq!(PageKey::of_pages(None, &[1, 2], NonZeroUsize::MAX, width(2)).unwrap(), []);
+}
+
+#[test]
+fn events_name_a_key_by_its_first_sixteen_digits_as_a_signed_number() {
+    let keys = chain(&[1, 2, 3, 4], TWO, KeyUnits::Token);
+    assert_eq!(keys[0].event_hash(), 0x34fb_5c82_5de7_ca4a);
+    assert_eq!(keys[1].event_hash(), 0xc57b_445f_9065_1b9a_u64 as i64);
+    assert!(keys[1].event_hash() < 0);
+    for key in keys {
+        let digits = u64::from_str_radix(&key.to_string()[..16], 16).unwrap();
+        assert_eq!(key.event_hash(), digits as i64);
+    }
+}
+
+#[test]
 fn tenants_have_seeds_and_nobody_has_none() {
     let lora = namespace_seed(Some("lora-a"), None).unwrap();
     assert_eq!(lora.to_string(), "407c773a7c02b33bd4a62af6bf5fc77997c2c8067811ecf2b39e3839c3f4284b");
