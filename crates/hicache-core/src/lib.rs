@@ -7,6 +7,7 @@
 //! This crate starts no thread, reads no clock and no environment, and has no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod allocator;
 mod budget;
 mod error;
 mod key;
@@ -26,6 +27,7 @@ mod store;
 mod units;
 mod usable;
 
+pub use allocator::{AllocatorType, get_allocator_type};
 pub use budget::{PoolShare, split_budget};
 pub use error::{Error, ErrorKind, Result};
 pub use hicache_alloc::{

@@ -56,6 +56,7 @@ impl MemoryStore {
         scheme: "memory",
         options: &[CAPACITY],
         open: |location, options| open(location, options),
+        check: |options| len_max(options).map(drop),
     };
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -71,16 +72,20 @@ impl MemoryStore {
     }
 }
 
-fn open(location: &str, mut options: StoreOptions) -> Result<Arc<dyn Store>> {
+fn len_max(mut options: StoreOptions) -> Result<u64> {
+    CommonOptions::take(&mut options)?;
+    let len_max = options.take(&CAPACITY, parse_size)?.unwrap_or(1 << 30);
+    options.finish(&[&[CAPACITY]])?;
+    Ok(len_max)
+}
+
+fn open(location: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
     if !location.is_empty() {
         return Err(Error::new(ErrorKind::InvalidConfig, "open store")
             .why("a memory store has no location; write memory:")
             .with("location", location));
     }
-    CommonOptions::take(&mut options)?;
-    let len_max = options.take(&CAPACITY, parse_size)?.unwrap_or(1 << 30);
-    options.finish(&[&[CAPACITY]])?;
-    Ok(Arc::new(MemoryStore::new(len_max)))
+    Ok(Arc::new(MemoryStore::new(len_max(options)?)))
 }
 
 #[async_trait]

@@ -1,6 +1,10 @@
 //! Options of stores: where each value came from, which wins, and that none vanishes.
 
-use crate::{Error, ErrorKind, HugePageSize, HugePages, Result, parse_bool, parse_duration};
+use crate::allocator::ALLOCATOR;
+use crate::{
+    AllocatorType, Error, ErrorKind, HugePageSize, HugePages, Result, get_allocator_type, parse_bool,
+    parse_duration,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -41,11 +45,12 @@ pub struct OptionSpec {
 #[derive(Clone, Default)]
 pub struct StoreOptions {
     values: BTreeMap<String, Vec<(Source, String)>>,
+    scheme: Option<String>,
     existing: bool,
 }
 
 /// Options that every store has.
-pub const COMMON_OPTIONS: &[OptionSpec] = &[ACCEPT_UNVERIFIED, DEADLINE, HUGE_PAGES];
+pub const COMMON_OPTIONS: &[OptionSpec] = &[ACCEPT_UNVERIFIED, ALLOCATOR, DEADLINE, HUGE_PAGES];
 
 const ACCEPT_UNVERIFIED: OptionSpec = OptionSpec {
     name: "accept_unverified",
@@ -79,6 +84,8 @@ const HUGE_PAGES: OptionSpec = OptionSpec {
 pub struct CommonOptions {
     /// Serve pages that carry no check of ours.
     pub accept_unverified: bool,
+    /// Memory of host pools.
+    pub allocator: AllocatorType,
     /// When a batch is given up, where the call does not say.
     pub deadline: Duration,
     /// Page size of the store's own memory.
@@ -88,7 +95,8 @@ pub struct CommonOptions {
 impl Default for CommonOptions {
     fn default() -> Self {
         let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
-        Self { accept_unverified: false, deadline: Duration::from_secs(30), huge_pages }
+        let (allocator, deadline) = (AllocatorType::default(), Duration::from_secs(30));
+        Self { accept_unverified: false, allocator, deadline, huge_pages }
     }
 }
 
@@ -100,6 +108,8 @@ impl CommonOptions {
     /// [`ErrorKind::InvalidConfig`] naming the option, its value and its source.
     pub fn take(options: &mut StoreOptions) -> Result<Self> {
         let default = Self::default();
+        let allocator = get_allocator_type(options)?;
+        options.take(&ALLOCATOR, AllocatorType::parse)?;
         let deadline = options.take(&DEADLINE, |text| {
             parse_duration(text)
                 .and_then(|some| if some.is_zero() { Err("it is 0".to_string()) } else { Ok(some) })
@@ -108,6 +118,7 @@ impl CommonOptions {
             accept_unverified: options
                 .take(&ACCEPT_UNVERIFIED, parse_bool)?
                 .unwrap_or(default.accept_unverified),
+            allocator,
             deadline: deadline.unwrap_or(default.deadline),
             huge_pages: options.take(&HUGE_PAGES, parse_huge_pages)?.unwrap_or(default.huge_pages),
         })
@@ -143,6 +154,49 @@ impl StoreOptions {
         self.existing
     }
 
+    /// Says which kind of store the options are for. The registry does.
+    pub fn set_scheme(&mut self, scheme: impl Into<String>) -> &mut Self {
+        self.scheme = Some(scheme.into());
+        self
+    }
+
+    /// Which kind of store the options are for, if anybody said.
+    pub fn scheme(&self) -> Option<&str> {
+        self.scheme.as_deref()
+    }
+
+    /// The values of an option at its strongest source, each with that source; none where it is not set.
+    pub fn strongest(&self, spec: &OptionSpec) -> Vec<(&Source, &str)> {
+        let names = std::iter::once(spec.name).chain(spec.aliases.iter().copied());
+        let all: Vec<_> = names.filter_map(|name| self.values.get(name)).flatten().collect();
+        let rank = |source: &Source| std::mem::discriminant(source);
+        let Some(strongest) = all.iter().map(|(source, _)| source).max().map(rank) else { return Vec::new() };
+        let held = all.into_iter().filter(|(source, _)| rank(source) == strongest);
+        held.map(|(source, value)| (source, value.as_str())).collect()
+    }
+
+    /// Reads an option that has one value, and leaves it.
+    ///
+    /// # Errors
+    ///
+    /// As [`StoreOptions::take`].
+    pub fn get<T>(
+        &self,
+        spec: &OptionSpec,
+        parse: impl Fn(&str) -> std::result::Result<T, String>,
+    ) -> Result<Option<T>> {
+        let values = self.strongest(spec);
+        let Some((source, first)) = values.first() else { return Ok(None) };
+        if let Some((other, _)) = values.iter().find(|(_, value)| value != first) {
+            return Err(Error::new(ErrorKind::InvalidConfig, "read options")
+                .why("the option is set twice, to different values")
+                .with("option", spec.name)
+                .with("sources", format_args!("{source} and {other}"))
+                .fix("leave one of them"));
+        }
+        parsed(spec, source, first, &parse).map(Some)
+    }
+
     /// Takes an option that has one value.
     ///
     /// # Errors
@@ -153,16 +207,9 @@ impl StoreOptions {
         spec: &OptionSpec,
         parse: impl Fn(&str) -> std::result::Result<T, String>,
     ) -> Result<Option<T>> {
-        let values = self.take_strongest(spec);
-        let Some((source, first)) = values.first() else { return Ok(None) };
-        if let Some((other, _)) = values.iter().find(|(_, value)| value != first) {
-            return Err(Error::new(ErrorKind::InvalidConfig, "read options")
-                .why("the option is set twice, to different values")
-                .with("option", spec.name)
-                .with("sources", format_args!("{source} and {other}"))
-                .fix("leave one of them"));
-        }
-        parsed(spec, source, first, &parse).map(Some)
+        let value = self.get(spec, parse);
+        self.remove(spec);
+        value
     }
 
     /// Takes an option that may be repeated: all values of its strongest source.
@@ -175,8 +222,11 @@ impl StoreOptions {
         spec: &OptionSpec,
         parse: impl Fn(&str) -> std::result::Result<T, String>,
     ) -> Result<Vec<T>> {
-        let values = self.take_strongest(spec);
-        values.iter().map(|(source, value)| parsed(spec, source, value, &parse)).collect()
+        let values =
+            self.strongest(spec).into_iter().map(|(source, value)| parsed(spec, source, value, &parse));
+        let values = values.collect();
+        self.remove(spec);
+        values
     }
 
     /// Ends taking; `tables` are the options that the store knows, besides the common ones.
@@ -204,12 +254,10 @@ impl StoreOptions {
             .fix(fix))
     }
 
-    fn take_strongest(&mut self, spec: &OptionSpec) -> Vec<(Source, String)> {
-        let names = std::iter::once(spec.name).chain(spec.aliases.iter().copied());
-        let all: Vec<_> = names.filter_map(|name| self.values.remove(name)).flatten().collect();
-        let rank = |source: &Source| std::mem::discriminant(source);
-        let Some(strongest) = all.iter().map(|(source, _)| source).max().map(rank) else { return Vec::new() };
-        all.into_iter().filter(|(source, _)| rank(source) == strongest).collect()
+    fn remove(&mut self, spec: &OptionSpec) {
+        for name in std::iter::once(spec.name).chain(spec.aliases.iter().copied()) {
+            self.values.remove(name);
+        }
     }
 }
 

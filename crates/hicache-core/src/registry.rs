@@ -15,6 +15,8 @@ pub struct StoreFactory {
     /// Opens the store at a location (the URL between the colon and `?`, decoded). Checks every option before
     /// it touches anything.
     pub open: fn(location: &str, options: StoreOptions) -> Result<Arc<dyn Store>>,
+    /// Checks every option, and touches nothing.
+    pub check: fn(options: StoreOptions) -> Result<()>,
 }
 
 /// Factories by scheme. A plain value: the facade fills one in, tests fill in their own.
@@ -40,9 +42,22 @@ impl StoreRegistry {
     ///
     /// [`ErrorKind::InvalidConfig`] for an unknown scheme (listing those there are) or a malformed URL, and
     /// whatever opening the store meets. Blocks while the store looks at its medium.
-    pub fn open(&self, url: &str, mut options: StoreOptions) -> Result<Arc<dyn Store>> {
+    pub fn open(&self, url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
         let (factory, rest) = self.factory(url)?;
-        let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let options = self.options(url, options)?;
+        let location = rest.split_once('?').map_or(rest, |(location, _)| location);
+        (factory.open)(&decode(location)?, options)
+    }
+
+    /// `options` with those that the URL itself sets, and the kind of store that it names.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or a malformed URL.
+    pub fn options(&self, url: &str, mut options: StoreOptions) -> Result<StoreOptions> {
+        let (factory, rest) = self.factory(url)?;
+        options.set_scheme(factory.scheme);
+        let query = rest.split_once('?').map_or("", |(_, query)| query);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or_else(|| {
                 Error::new(ErrorKind::InvalidConfig, "open store")
@@ -52,7 +67,7 @@ impl StoreRegistry {
             })?;
             options.set(Source::Url, decode(name)?, decode(value)?);
         }
-        (factory.open)(&decode(location)?, options)
+        Ok(options)
     }
 
     /// The factory that `url` names, and the URL after its first colon.

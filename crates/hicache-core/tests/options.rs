@@ -1,8 +1,8 @@
 //! Options: which source wins, what is refused and how it says so, and that secrets stay secret.
 
 use hicache_core::{
-    CommonOptions, Error, ErrorKind, HugePageSize, HugePages, OptionSpec, Source, StoreOptions, parse_bool,
-    parse_size,
+    AllocatorType, Backing, CommonOptions, Error, ErrorKind, HugePageSize, HugePages, OptionSpec, Source,
+    StoreOptions, get_allocator_type, parse_bool, parse_size,
 };
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ fn b014_an_unknown_option_is_told_with_the_nearest_and_its_source() {
         assert!(error.to_string().ends_with(suggestion), "{error}");
     }
     let error = refused(options(&[(Source::Flag, "bucket", "x")]).finish(&[TABLE]));
-    let known = "the options are direct, capacity, dir, token, accept_unverified, deadline, huge_pages";
+    let known =
+        "the options are direct, capacity, dir, token, accept_unverified, allocator, deadline, huge_pages";
     assert!(error.to_string().ends_with(known), "an option of another store: {error}");
     let error = refused(options(&[(Source::Env("HICACHE_X".to_owned()), "", "x")]).finish(&[]));
     assert_eq!(error.fact("source"), Some("environment HICACHE_X"));
@@ -174,11 +175,13 @@ fn common_options_are_typed_once() {
     assert_eq!((default.accept_unverified, default.deadline), (false, Duration::from_secs(30)));
     let mut set = options(&[
         (Source::Url, "accept_unverified", "Yes"),
+        (Source::Url, "allocator", "shm"),
         (Source::Env("D".to_owned()), "deadline", "1500ms"),
         (Source::Flag, "huge_pages", "require:1GiB"),
     ]);
     let wanted = CommonOptions {
         accept_unverified: true,
+        allocator: AllocatorType::Shm,
         deadline: Duration::from_millis(1_500),
         huge_pages: HugePages::Require(HugePageSize::Size1G),
     };
@@ -189,6 +192,8 @@ fn common_options_are_typed_once() {
         ("deadline", "30"),
         ("deadline", ""),
         ("accept_unverified", "maybe"),
+        ("allocator", "default"),
+        ("allocator", ""),
         ("huge_pages", "on"),
         ("huge_pages", "off:2MiB"),
         ("huge_pages", "prefer:3MiB"),
@@ -209,4 +214,37 @@ fn common_options_are_typed_once() {
         let common = CommonOptions::take(&mut options(&[(Source::Url, "huge_pages", text)])).unwrap();
         assert_eq!(common.huge_pages, wanted, "{text}");
     }
+}
+
+#[test]
+fn the_allocator_is_what_is_asked_for_else_what_the_store_needs() {
+    let of = |scheme: Option<&str>, values: &[(Source, &str, &str)]| {
+        let mut options = options(values);
+        scheme.map(|scheme| options.set_scheme(scheme));
+        let first = get_allocator_type(&options);
+        assert_eq!(first.is_ok(), get_allocator_type(&options).is_ok(), "asking takes nothing");
+        first
+    };
+    assert_eq!(of(None, &[]).unwrap(), AllocatorType::Mmap);
+    assert_eq!(of(Some("file"), &[]).unwrap(), AllocatorType::Mmap);
+    assert_eq!(of(Some("shm"), &[]).unwrap(), AllocatorType::Shm);
+    let file = || Source::File("hicache.toml: file.allocator".to_owned());
+    assert_eq!(of(Some("file"), &[(file(), "allocator", "shm")]).unwrap(), AllocatorType::Shm);
+    let stronger = [(file(), "allocator", "shm"), (Source::Flag, "allocator", "mmap")];
+    assert_eq!(of(Some("file"), &stronger).unwrap(), AllocatorType::Mmap);
+    assert_eq!(of(Some("shm"), &stronger).unwrap(), AllocatorType::Mmap, "asked for is asked for");
+    let error = refused(of(Some("file"), &[(file(), "allocator", "SHM2")]));
+    assert_eq!(error.fact("source"), Some("file hicache.toml: file.allocator"));
+    refused(of(None, &[(Source::Url, "allocator", "mmap"), (Source::Url, "allocator", "shm")]));
+    assert_eq!(AllocatorType::Mmap.backing(), Backing::Private);
+    assert_eq!(AllocatorType::Shm.backing(), Backing::Memfd);
+}
+
+#[test]
+fn what_is_looked_at_is_not_taken() {
+    let options = options(&[(Source::Url, "direct", "on"), (Source::Default, "o_direct", "off")]);
+    assert_eq!(options.strongest(&DIRECT), [(&Source::Url, "on")]);
+    assert_eq!(options.get(&DIRECT, parse_bool).unwrap(), Some(true));
+    assert_eq!(options.strongest(&DIRECT).len(), 1);
+    assert!(options.strongest(&CAPACITY).is_empty());
 }

@@ -16,7 +16,14 @@ const TOKEN: OptionSpec = spec("token", &["secret_key"], true);
 const TABLE: &[OptionSpec] = &[NAME, TOKEN];
 
 /// A store that does not open, and says what it was asked for.
-const PROBE: StoreFactory = StoreFactory { scheme: "probe", options: TABLE, open: probe };
+const PROBE: StoreFactory = StoreFactory { scheme: "probe", options: TABLE, open: probe, check };
+
+fn check(mut options: StoreOptions) -> Result<()> {
+    let text = |text: &str| Ok(text.to_owned());
+    options.take(&NAME, text)?;
+    options.take(&TOKEN, text)?;
+    options.finish(&[TABLE])
+}
 
 fn probe(location: &str, mut options: StoreOptions) -> Result<Arc<dyn Store>> {
     let text = |text: &str| Ok(text.to_owned());
@@ -167,6 +174,26 @@ fn b019_a_printed_url_has_no_secret() {
     for (url, printed) in cases {
         assert_eq!(registry.redact(url), printed);
     }
+}
+
+#[test]
+fn options_of_a_url_are_checked_without_a_store() {
+    let registry = registry();
+    let check = |url: &str| {
+        let (factory, _) = registry.factory(url)?;
+        (factory.check)(registry.options(url, StoreOptions::default())?)
+    };
+    check("probe:anywhere?name=a").unwrap();
+    check("memory:?capacity=1GiB&allocator=shm").unwrap();
+    for (url, said) in
+        [("probe:x?nme=a", "nme"), ("memory:?capacity=some", "capacity"), ("memory:?a", "value")]
+    {
+        let error = check(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    let options = registry.options("probe:x", StoreOptions::default()).unwrap();
+    assert_eq!(options.scheme(), Some("probe"));
 }
 
 #[test]

@@ -45,6 +45,7 @@ impl FileStore {
             let path = path_of(location)?;
             Ok(Arc::new(Self::open(path, FileOptions::from_options(options)?)?))
         },
+        check: |options| FileOptions::from_options(options).map(drop),
     };
 
     /// Opens the store in `path` (and in `options.dirs`), or makes one in an empty or a new directory. Probes

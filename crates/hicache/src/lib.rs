@@ -53,15 +53,15 @@ pub use environment::Environment;
 pub use hicache_file as file;
 
 pub use hicache_core::{
-    Alignment, AllocError, Backing, Busy, COMMON_OPTIONS, Call, Capabilities, CommonOptions, Counters, DType,
-    Deadline, Depth, Digest, Element, Error, ErrorKind, Expiry, Fallback, Found, Geometry, Get, HeadRange,
-    Health, HitPolicy, HostPool, HugePageSize, HugePages, Identity, KeyUnits, LayerView, MemoryStore,
-    Namespace, OptionSpec, Outcomes, Page, PageIndex, PageKey, PageLayout, PageMut, PageOrder, Pending,
-    Piece, PieceMut, PoolGet, PoolLookup, PoolPages, PoolPresence, PoolPut, PoolSet, PoolShare, Prefault,
-    Prefix, PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError, Registrar, Registration,
-    Reply, Restorable, Result, STORAGE_BATCH_SIZE, Scan, Sidecar, Source, State, Stats, StorageBackend,
-    StorageBackendExt, Store, StoreFactory, StoreOptions, StoreRegistry, Stored, Strides, UsablePrefix,
-    namespace_seed, parse_bool, parse_count, parse_duration, parse_size, replies, split_budget,
-    usable_prefix,
+    Alignment, AllocError, AllocatorType, Backing, Busy, COMMON_OPTIONS, Call, Capabilities, CommonOptions,
+    Counters, DType, Deadline, Depth, Digest, Element, Error, ErrorKind, Expiry, Fallback, Found, Geometry,
+    Get, HeadRange, Health, HitPolicy, HostPool, HugePageSize, HugePages, Identity, KeyUnits, LayerView,
+    MemoryStore, Namespace, OptionSpec, Outcomes, Page, PageIndex, PageKey, PageLayout, PageMut, PageOrder,
+    Pending, Piece, PieceMut, PoolGet, PoolLookup, PoolPages, PoolPresence, PoolPut, PoolSet, PoolShare,
+    Prefault, Prefix, PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError, Registrar,
+    Registration, Reply, Restorable, Result, STORAGE_BATCH_SIZE, Scan, Sidecar, Source, State, Stats,
+    StorageBackend, StorageBackendExt, Store, StoreFactory, StoreOptions, StoreRegistry, Stored, Strides,
+    UsablePrefix, get_allocator_type, namespace_seed, parse_bool, parse_count, parse_duration, parse_size,
+    replies, split_budget, usable_prefix,
 };
 pub use opener::{Opener, memory_available, open, registry};
