@@ -110,3 +110,108 @@ fn b014_a_misspelt_variable_is_refused_by_name_and_those_of_tests_are_left_alone
     put(&home, &config, &[("HICACHE_TEST_ANYTHING", "x"), ("HICACHE_MEMORY_X", "y")], &url).ended(0);
     put(&home, &config, &[("HICACHE_FILE_USE_DIRECT_IO", "false")], &url).ended(0);
 }
+
+#[test]
+fn config_show_says_what_holds_and_where_it_came_from() {
+    let home = Home::new();
+    let config = home.file(
+        "some.toml",
+        "backend = \"file:/nowhere?threads=5\"\n[file]\nchecksum = false\ndir = ['a', 'b']\n",
+    );
+    let mut command = home.command(["config", "show", "--config", &config, "--json"]);
+    let ran: hicache_tests::Ran = command.env("HICACHE_FILE_DEADLINE", "5s").output().unwrap().into();
+    let document = ran.ended(0).json();
+    let option = |name: &str| {
+        let options = document["options"].as_array().unwrap();
+        let found = options.iter().find(|option| option["name"] == name).unwrap();
+        assert_eq!(found.as_object().unwrap().len(), 3, "{found}");
+        (found["value"].clone(), found["source"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(option("threads"), ("5".into(), "url".to_owned()));
+    assert_eq!(option("deadline"), ("5s".into(), "environment HICACHE_FILE_DEADLINE".to_owned()));
+    assert_eq!(option("checksum"), ("false".into(), format!("file {config}: file.checksum")));
+    assert_eq!(option("dir").0, serde_json::json!(["a", "b"]));
+    assert_eq!(option("engine"), ("auto".into(), "default".to_owned()));
+    let text = home.command(["config", "show", "--backend", "memory:?capacity=1MiB"]).output().unwrap();
+    let ran: hicache_tests::Ran = text.into();
+    let text = String::from_utf8(ran.ended(0).stdout).unwrap();
+    assert!(text.lines().any(|line| line.starts_with("capacity") && line.ends_with("1MiB  (url)")), "{text}");
+    let refused: hicache_tests::Ran =
+        home.command(["config", "show", "--backend", "memory:?capacty=1"]).output().unwrap().into();
+    assert!(refused.ended(2).stderr.contains("did you mean capacity?"));
+}
+
+#[test]
+fn config_show_all_has_every_option_with_its_type_and_default() {
+    let home = Home::new();
+    let ran: hicache_tests::Ran =
+        home.command(["config", "show", "--all", "--json"]).env_remove("HOME").output().unwrap().into();
+    let document = ran.ended(0).json();
+    let options = document["options"].as_array().unwrap();
+    for (store, name) in
+        [("file", "direct"), ("file", "allocator"), ("memory", "capacity"), ("memory", "deadline")]
+    {
+        let found = options.iter().filter(|option| option["store"] == store && option["name"] == name);
+        let found = found.collect::<Vec<_>>();
+        assert_eq!(found.len(), 1, "{store} {name}");
+        for text in ["type", "default", "about", "variable", "source"] {
+            assert!(found[0][text].as_str().is_some_and(|text| !text.is_empty()), "{store} {name} {text}");
+        }
+    }
+}
+
+#[test]
+fn config_check_reads_a_file_and_opens_nothing() {
+    let home = Home::new();
+    let good = format!("backend = \"{}\"\n[file]\nthreads = 4\n", home.url("store"));
+    let ran: hicache_tests::Ran =
+        home.command(["config", "check", &home.file("good.toml", good), "--json"]).output().unwrap().into();
+    let document = ran.ended(0).json();
+    assert_eq!((&document["ok"], &document["backend"]), (&true.into(), &home.url("store").into()));
+    assert!(!home.path("store").exists());
+    let extra = r#"{"plugin": {"posix": {"active": true, "threads": 2}}, "use_direct_io": "false"}"#;
+    let check = |name: &str, text: &str| -> hicache_tests::Ran {
+        home.command(["config", "check", &home.file(name, text)]).output().unwrap().into()
+    };
+    check("extra.json", extra).ended(0);
+    for (text, said) in [
+        (r#"{"plugin": {"posix": {"threads": 2}}}"#, "no plugin is active"),
+        (r#"{"file": {"max_szie": "1GiB"}}"#, "file.max_szie"),
+        (r#"{"file": {"thraeds": 1}}"#, "did you mean threads?"),
+        (r#"{"file": {"threads": 0}}"#, "file.threads"),
+        (r#"{"memory": {"capacity": "1GiB",}}"#, "line 1"),
+    ] {
+        let refused = check("bad.json", text).ended(2);
+        assert!(refused.stderr.contains(said) && refused.stderr.contains("bad.json"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn sglangs_directories_name_the_store_of_commands_on_keys() {
+    let home = Home::new();
+    let (page, name) = (home.file("in", "x"), key(1));
+    let dirs = format!("{}, {}", home.path("a").display(), home.path("b").display());
+    let put = |dirs: &str| -> hicache_tests::Ran {
+        let mut command = home.command(["put", &name, &page]);
+        command.env("SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR", dirs).output().unwrap().into()
+    };
+    put(&dirs).ended(0);
+    assert!(home.path("a/hicache.store").exists() && home.path("b/hicache.store").exists());
+    let twice = format!("{0},{0}", home.path("a").display());
+    assert_ne!(put(&twice).code, Some(0), "one directory twice");
+    assert!(!home.path(".cache").exists());
+}
+
+#[test]
+fn the_allocator_option_makes_the_pool_of_memory_that_others_can_map() {
+    let home = Home::new();
+    let url = format!("{}?allocator=shm", home.url("store"));
+    let ran: hicache_tests::Ran =
+        home.command(["demo", "--backend", &url, "--json"]).output().unwrap().into();
+    let document = ran.ended(0).json();
+    assert_eq!((&document["wrong_pages"], &document["errors"]), (&0.into(), &0.into()));
+    assert!(document["hit_blocks"].as_u64().unwrap() > 0);
+    let url = format!("{}?allocator=malloc", home.url("none"));
+    let ran: hicache_tests::Ran = home.command(["demo", "--backend", &url]).output().unwrap().into();
+    assert!(ran.ended(2).stderr.contains("want mmap or shm"));
+}

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::cargo::{cargo, output, succeed};
 use crate::workspace::Workspace;
-use crate::{features, tidy};
+use crate::{docs as documents, features, tidy};
 
 /// A file-only build must not pull these in, nor anything whose name goes on with a dash after them.
 const NOT_IN_FILE_ONLY: [&str; 4] = ["tokio", "hyper", "rustls", "aws"];
@@ -18,11 +18,12 @@ enum Done {
 
 type Step = fn(&Workspace) -> Result<Done, String>;
 
-const STEPS: [(&str, Step); 7] = [
+const STEPS: [(&str, Step); 8] = [
     ("formatting", formatting),
     ("tidy", tidy_step),
     ("lints", lints),
     ("docs", docs),
+    ("documents made from the command", made_documents),
     ("file-only build", file_only),
     ("features", feature_sets),
     ("licences, bans, sources", deny),
@@ -85,6 +86,11 @@ fn docs(_: &Workspace) -> Result<Done, String> {
     let mut command = cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
     command.env("RUSTDOCFLAGS", flags);
     succeed(command)?;
+    Ok(Done::Ran)
+}
+
+fn made_documents(workspace: &Workspace) -> Result<Done, String> {
+    documents::check(workspace)?;
     Ok(Done::Ran)
 }
 

@@ -2,6 +2,7 @@
 
 mod cargo;
 mod ci;
+mod docs;
 mod features;
 mod test;
 mod tidy;
@@ -18,6 +19,7 @@ Commands:
   test [-- ARGS]  build the `hicache` command, run every test of the workspace, list what was skipped;
                   ARGS go to the test binaries (name filters, --nocapture)
   ci              formatting, lints, tidy, docs, dependency claims, every feature, licences
+  docs            write docs/CONFIG.md from what the built command says of its options
   tidy            the rules that the compiler does not know (CONTRIBUTING.md explains them)
   help            this text
 ";
@@ -45,8 +47,9 @@ fn dispatch(arguments: &[String]) -> Result<ExitCode, String> {
         ("test", []) => test::run(&Workspace::load()?, &[]),
         ("test", [dashes, rest @ ..]) if dashes == "--" => test::run(&Workspace::load()?, rest),
         ("ci", []) => ci::run(&Workspace::load()?),
+        ("docs", []) => docs::write(&Workspace::load()?).map(|()| ExitCode::SUCCESS),
         ("tidy", []) => tidy::run(&Workspace::load()?),
-        ("test" | "ci" | "tidy", [extra, ..]) => {
+        ("test" | "ci" | "docs" | "tidy", [extra, ..]) => {
             Err(format!("`{command}` does not take `{extra}`\n\n{USAGE}"))
         }
         _ => Err(format!("there is no command `{command}`\n\n{USAGE}")),

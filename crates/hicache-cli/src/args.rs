@@ -66,6 +66,9 @@ pub(crate) enum Command {
     PageKeys(PageKeys),
     /// What this machine and directory allow, and what fixes what they do not
     Doctor(Place),
+    /// What options a store has and what they are set to
+    #[command(subcommand)]
+    Config(Config),
     /// Write shell completions to standard output
     Completions {
         /// The shell
@@ -234,6 +237,33 @@ pub(crate) struct Drop {
     pub(crate) place: Place,
     /// The namespace's name
     pub(crate) namespace: String,
+}
+
+/// `config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Check a configuration file: its syntax, its keys and every value in it
+    ///
+    /// Nothing is opened. Reads TOML and JSON, and both shapes of SGLang's extra configuration.
+    Check {
+        /// The file (.toml, .json)
+        file: PathBuf,
+    },
+    /// Show each option of the store as it is in force, and which source says so
+    ///
+    /// The store is the one that --backend or the configuration names, else a file store. Nothing is opened. Secrets
+    /// are not shown.
+    Show(ConfigShow),
+}
+
+/// `config show`.
+#[derive(Args, Debug)]
+pub(crate) struct ConfigShow {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Every option of every kind of store, with its type, its default and what it does
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// `page-keys`.

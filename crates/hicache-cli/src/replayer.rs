@@ -71,7 +71,8 @@ impl<'a> Replayer<'a> {
     /// On a store that is open.
     pub(crate) fn new(session: &'a mut Session, rules: Rules, interrupt: &'a Interrupt) -> Result<Self> {
         let backend = session.backend(replay_namespace(rules.layout)?)?;
-        let pool = session::pool(&rules.layout, rules.pool_pages, &*backend, Prefault::On)?;
+        let pool =
+            session::pool(&rules.layout, rules.pool_pages, &*backend, session.backing()?, Prefault::On)?;
         let (workload, counts, stats) = (Workload::new(), Counts::default(), Stats::default());
         let fallbacks = Vec::new();
         Ok(Self { session, backend, pool, rules, workload, interrupt, counts, stats, fallbacks })

@@ -31,12 +31,12 @@ pub(crate) enum Absent {
 }
 
 impl Session {
-    /// Opens the store that the flags or the configuration name, else the user's own.
+    /// Opens the store that the flags, the configuration or SGLang's variables name, else the user's own.
     pub(crate) fn open(place: &Place, absent: Absent) -> Result<Self> {
         let (opener, url) = named(place, absent)?;
         let url = match url {
             Some(url) => url,
-            None => default_url()?,
+            None => opener.url()?.map_or_else(default_url, Ok)?,
         };
         Self::open_with(opener, url, None)
     }
@@ -67,6 +67,11 @@ impl Session {
     /// The store's URL, without secrets.
     pub(crate) fn url(&self) -> String {
         self.opener.registry.redact(&self.url)
+    }
+
+    /// What host pools are made of, by the option `allocator`.
+    pub(crate) fn backing(&self) -> Result<Backing> {
+        Ok(self.opener.allocator_type(&self.url)?.backing())
     }
 
     /// Whether pages are kept in this process's memory only.
@@ -140,6 +145,7 @@ pub(crate) fn pool(
     layout: &PageLayout,
     slots: u32,
     backend: &dyn StorageBackend,
+    backing: Backing,
     prefault: Prefault,
 ) -> Result<HostPool> {
     let strides = layout.strides(slots, backend.capabilities().alignment)?;
@@ -154,17 +160,18 @@ pub(crate) fn pool(
             .into());
     }
     let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
-    let region = RegionSpec { len, backing: Backing::Private, huge_pages, prefault }.map()?;
+    let region = RegionSpec { len, backing, huge_pages, prefault }.map()?;
     Ok(HostPool::new(region, strides, &[])?)
 }
 
-/// Host memory for one page.
+/// Host memory for one page, this command's own whatever the option `allocator` says: nobody else is to map it.
 pub(crate) fn one_page(layout: &PageLayout, backend: &dyn StorageBackend) -> Result<PageMut> {
-    let pool = pool(layout, 1, backend, Prefault::Off)?;
+    let pool = pool(layout, 1, backend, Backing::Private, Prefault::Off)?;
     Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
 }
 
-fn named(place: &Place, absent: Absent) -> Result<(Opener, Option<String>)> {
+/// The sources of options, and the URL that the flags or the configuration name.
+pub(crate) fn named(place: &Place, absent: Absent) -> Result<(Opener, Option<String>)> {
     let config = place.config.as_ref().map(ConfigFile::read).transpose()?;
     let url = place.backend.clone().or_else(|| config.as_ref()?.backend().map(str::to_owned));
     let environment = Environment::of_process();

@@ -28,12 +28,12 @@ impl Workload {
     pub(crate) fn fill(&self, key: &PageKey, page: &mut PageMut) {
         let mut number = 0;
         for plane in 0..page.planes() {
-            let bytes = page.bytes_mut(plane).expect("the pool's memory is private");
-            for block in bytes.chunks_mut(BLOCK_LEN) {
-                let (word, noise) = self.block(key, number, block.len());
-                let (head, tail) = block.split_at_mut(WORD_LEN.min(block.len()));
-                head.copy_from_slice(&word[..head.len()]);
-                tail.copy_from_slice(noise);
+            let mut piece = page.piece_mut(plane);
+            for start in (0..piece.len()).step_by(BLOCK_LEN) {
+                let (word, noise) = self.block(key, number, BLOCK_LEN.min(piece.len() - start));
+                let head = WORD_LEN.min(piece.len() - start);
+                piece.copy_from(start, &word[..head]);
+                piece.copy_from(start + head, noise);
                 number += 1;
             }
         }
@@ -42,14 +42,23 @@ impl Workload {
     /// Whether a page has the contents of `key`.
     pub(crate) fn matches(&self, key: &PageKey, page: &Page) -> bool {
         let mut number = 0;
-        (0..page.planes()).all(|plane| {
-            let bytes = page.bytes(plane).expect("the pool's memory is private");
-            bytes.chunks(BLOCK_LEN).all(|block| {
-                let (word, noise) = self.block(key, number, block.len());
-                let (head, tail) = block.split_at(WORD_LEN.min(block.len()));
-                number += 1;
-                head == &word[..head.len()] && tail == noise
-            })
+        let mut is_next = |block: &[u8]| {
+            let (word, noise) = self.block(key, number, block.len());
+            let (head, tail) = block.split_at(WORD_LEN.min(block.len()));
+            number += 1;
+            head == &word[..head.len()] && tail == noise
+        };
+        (0..page.planes()).all(|plane| match page.bytes(plane) {
+            Some(bytes) => bytes.chunks(BLOCK_LEN).all(&mut is_next),
+            // Memory that others can map is read by copies only.
+            None => {
+                let (piece, mut block) = (page.piece(plane), [0; BLOCK_LEN]);
+                (0..piece.len()).step_by(BLOCK_LEN).all(|start| {
+                    let block = &mut block[..BLOCK_LEN.min(piece.len() - start)];
+                    piece.copy_to(start, block);
+                    is_next(block)
+                })
+            }
         })
     }
 

@@ -1,6 +1,7 @@
 //! Options from a configuration file in TOML or JSON.
 
 use crate::document::Node;
+use crate::extra_config::{self, PLUGIN};
 use crate::{Error, ErrorKind, Result, Source, StoreOptions};
 use std::fmt;
 use std::path::Path;
@@ -23,6 +24,13 @@ const BACKEND: &str = "backend";
 ///
 /// In JSON, the same: `{"backend": "file:cache", "file": {"direct": true}}`. Numbers and booleans are their texts;
 /// a list of texts repeats its option. Relative paths start at the working directory, as those of flags do.
+///
+/// Both shapes of SGLang's extra configuration are read, too. *Flat*, `{"use_direct_io": true, "threads": 4}`: where
+/// there are no sections, options at top level are those of whichever store is opened. *Qualified*,
+/// `{"plugin": {"posix": {"active": true, "threads": 4}}, "use_direct_io": true}`: the active plugin's section and the
+/// top level are options of the store that stands for it, `posix` for `file:`. The plugin parameter `use_uring` is
+/// `engine=io_uring`; one that means nothing here is refused by name. Keys that SGLang's controller reads
+/// (`prefetch_threshold`, `backend_name`, `interface_v1`, ...) are checked for their kind, and left to it.
 #[derive(Clone)]
 pub struct ConfigFile {
     path: String,
@@ -32,9 +40,18 @@ pub struct ConfigFile {
 
 #[derive(Clone)]
 struct Section {
-    scheme: String,
-    /// Name and value; a repeated option several times.
-    options: Vec<(String, String)>,
+    /// Which stores it is for; `None`: whichever is opened.
+    scheme: Option<String>,
+    settings: Vec<Setting>,
+}
+
+/// One value of an option; a repeated one has several.
+#[derive(Clone)]
+pub(crate) struct Setting {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// Its place in the file.
+    pub(crate) at: String,
 }
 
 impl ConfigFile {
@@ -90,79 +107,138 @@ impl ConfigFile {
         self.backend.as_deref()
     }
 
+    /// Reads what SGLang is given as a backend's extra configuration: JSON, or `@` and the path of a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`ConfigFile::read`].
+    pub fn parse_extra_config(text: &str) -> Result<Self> {
+        match text.strip_prefix('@') {
+            Some(path) => Self::read(path),
+            None => Self::parse_json("extra configuration", text),
+        }
+    }
+
     fn of(path: &str, document: Node) -> Result<Self> {
         let mut config = Self { path: path.to_owned(), backend: None, sections: Vec::new() };
         let Node::Table(entries) = document else {
             return Err(invalid(path, "it does not hold a table").fix("write backend = \"URL\" and sections"));
         };
+        let (mut plugins, mut top) = (None, Vec::new());
         for (key, value) in entries {
-            match value {
-                Node::Text(url) if key == BACKEND => config.backend = Some(url),
-                Node::Table(options) if key != BACKEND => {
-                    config.sections.push(Section::of(path, key, options)?);
-                }
-                other if key == BACKEND => {
+            if extra_config::is_controllers(path, &key, &value)? {
+                continue;
+            }
+            match (key.as_str(), value) {
+                (BACKEND, Node::Text(url)) => config.backend = Some(url),
+                (BACKEND, other) => {
                     return Err(invalid(path, format_args!("backend is {}, not a URL", other.kind())));
                 }
-                other => {
-                    return Err(invalid(
-                        path,
-                        format_args!("it has no such key, and it is {}", other.kind()),
-                    )
-                    .with("at", &key)
-                    .fix(format_args!("an option goes into its store's section, as in [file] {key}")));
-                }
+                (PLUGIN, Node::Table(sections)) => plugins = Some(sections),
+                (_, Node::Table(options)) => config.sections.push(Section::of(path, key, options)?),
+                (_, value) => top.push((key, value)),
             }
         }
-        Ok(config)
+        config.take_top(plugins, top)
+    }
+
+    /// Places what stands at top level.
+    fn take_top(mut self, plugins: Option<Vec<(String, Node)>>, top: Vec<(String, Node)>) -> Result<Self> {
+        let path = self.path.as_str();
+        let (scheme, mut settings) = match plugins {
+            Some(plugins) if self.sections.is_empty() => {
+                let (scheme, settings) = extra_config::active_plugin(path, plugins)?;
+                (Some(scheme.to_owned()), settings)
+            }
+            Some(_) => {
+                return Err(invalid(path, "it has sections of stores and of plugins")
+                    .with("at", PLUGIN)
+                    .fix("write sections of one kind only"));
+            }
+            None => (None, Vec::new()),
+        };
+        if let Some((key, value)) = top.first().filter(|_| !self.sections.is_empty()) {
+            return Err(invalid(path, format_args!("it has sections, and beside them {}", value.kind()))
+                .with("at", key)
+                .fix(format_args!("an option goes into its store's section, as in [file] {key}")));
+        }
+        for (key, value) in top {
+            if [BACKEND, PLUGIN].iter().any(|known| strsim::jaro_winkler(&key, known) > 0.9) {
+                let near = if key.starts_with('p') { PLUGIN } else { BACKEND };
+                return Err(invalid(path, "it has a key that nothing reads")
+                    .with("at", &key)
+                    .fix(format_args!("did you mean {near}?")));
+            }
+            settings.extend(Setting::of(path, &key, &key, value)?);
+        }
+        if !settings.is_empty() || scheme.is_some() {
+            let settings = extra_config::translate(path, settings)?;
+            self.sections.push(Section { scheme, settings });
+        }
+        Ok(self)
+    }
+
+    /// The kinds of store that it has options for; `None` stands for any.
+    pub(crate) fn schemes(&self) -> impl Iterator<Item = Option<&str>> {
+        self.sections.iter().map(|section| section.scheme.as_deref())
     }
 
     /// Refuses a section that is of none of `schemes`.
     pub(crate) fn check(&self, schemes: impl Iterator<Item = &'static str>) -> Result<()> {
         let schemes: Vec<&str> = schemes.collect();
-        let unknown = |section: &&Section| !schemes.contains(&section.scheme.as_str());
-        let Some(section) = self.sections.iter().find(unknown) else { return Ok(()) };
-        let likeness = |known: &str| strsim::jaro_winkler(&section.scheme, known);
+        let mut named = self.sections.iter().filter_map(|section| section.scheme.as_deref());
+        let Some(unknown) = named.find(|scheme| !schemes.contains(scheme)) else { return Ok(()) };
+        let likeness = |known: &str| strsim::jaro_winkler(unknown, known);
         let near = schemes.iter().chain(&[BACKEND]).max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
         let fix = match near.filter(|known| likeness(known) > 0.75) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("this build knows backend, {}", schemes.join(", ")),
         };
-        Err(invalid(&self.path, "it has a key that nothing reads").with("at", &section.scheme).fix(fix))
+        Err(invalid(&self.path, "it has a key that nothing reads").with("at", unknown).fix(fix))
     }
 
-    /// Sets what the section of `scheme` says.
+    /// Sets what it says for stores of `scheme`.
     pub(crate) fn set(&self, scheme: &str, options: &mut StoreOptions) {
-        for section in self.sections.iter().filter(|section| section.scheme == scheme) {
-            for (name, value) in &section.options {
-                let place = format!("{}: {scheme}.{name}", self.path);
-                options.set(Source::File(place), name, value);
-            }
+        let sections = self
+            .sections
+            .iter()
+            .filter(|section| section.scheme.as_ref().is_none_or(|named| named == scheme));
+        for Setting { name, value, at } in sections.flat_map(|section| &section.settings) {
+            options.set(Source::File(format!("{}: {at}", self.path)), name, value);
         }
     }
 }
 
 impl Section {
     fn of(path: &str, scheme: String, entries: Vec<(String, Node)>) -> Result<Self> {
-        let mut options = Vec::new();
+        let mut settings = Vec::new();
         for (name, value) in entries {
-            let refused = |node: &Node| {
-                invalid(path, format_args!("an option is {}", node.kind()))
-                    .with("at", format_args!("{scheme}.{name}"))
-                    .fix("give a text, a number, a boolean or a list of texts, or leave it out")
-            };
-            match value {
-                Node::Text(text) | Node::Literal(text) => options.push((name, text)),
-                Node::List(items) => {
-                    for item in items {
-                        let Node::Text(text) = item else { return Err(refused(&item)) };
-                        options.push((name.clone(), text));
-                    }
-                }
-                other => return Err(refused(&other)),
-            }
+            settings.extend(Setting::of(path, &format!("{scheme}.{name}"), &name, value)?);
         }
-        Ok(Self { scheme, options })
+        Ok(Self { scheme: Some(scheme), settings })
+    }
+}
+
+impl Setting {
+    /// The values of the option `name`, which stands at `at`.
+    pub(crate) fn of(path: &str, at: &str, name: &str, value: Node) -> Result<Vec<Self>> {
+        let one = |value| Self { name: name.to_owned(), value, at: at.to_owned() };
+        let refused = |node: &Node| {
+            invalid(path, format_args!("an option is {}", node.kind()))
+                .with("at", at)
+                .fix("give a text, a number, a boolean or a list of texts, or leave it out")
+        };
+        match value {
+            Node::Text(text) | Node::Literal(text) => Ok(vec![one(text)]),
+            Node::List(items) => {
+                let text = |item| match item {
+                    Node::Text(text) => Ok(one(text)),
+                    other => Err(refused(&other)),
+                };
+                items.into_iter().map(text).collect()
+            }
+            other => Err(refused(&other)),
+        }
     }
 }
 
@@ -170,8 +246,8 @@ impl Section {
 impl fmt::Debug for ConfigFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |section: &Section| {
-            let options: Vec<_> = section.options.iter().map(|(name, _)| name.clone()).collect();
-            (section.scheme.clone(), options)
+            let names: Vec<_> = section.settings.iter().map(|setting| setting.name.clone()).collect();
+            (section.scheme.clone().unwrap_or_default(), names)
         };
         f.debug_struct("ConfigFile")
             .field("path", &self.path)

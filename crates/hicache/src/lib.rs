@@ -44,10 +44,13 @@
 
 mod config;
 mod document;
+mod effective;
 mod environment;
+mod extra_config;
 mod opener;
 
 pub use config::ConfigFile;
+pub use effective::EffectiveOption;
 pub use environment::Environment;
 #[cfg(feature = "file")]
 pub use hicache_file as file;

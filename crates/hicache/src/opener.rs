@@ -1,14 +1,22 @@
 //! From a URL, and what the environment, a configuration file and flags say, to a store.
 
-use crate::{ConfigFile, Environment, MemoryStore, Result, Source, Store, StoreOptions, StoreRegistry};
+use crate::{
+    AllocatorType, COMMON_OPTIONS, ConfigFile, EffectiveOption, Environment, MemoryStore, Result, Source,
+    Store, StoreOptions, StoreRegistry, get_allocator_type,
+};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use std::fmt;
 use std::sync::Arc;
 
 /// The part of the available memory that `memory:` holds at most, unless its capacity is set.
 const MEMORY_PART: u64 = 4;
 
+/// What a path in a URL does not hold as it is.
+const IN_URL: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&');
+
 /// Everything besides the URL that says how a store is opened. Precedence, strongest first: flags, the URL's own
 /// query, the environment, the configuration file, defaults.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Opener {
     /// The kinds of store there are.
     pub registry: StoreRegistry,
@@ -44,13 +52,96 @@ impl Opener {
     /// that is unknown or malformed, naming the source that set it; and what opening the store meets.
     pub fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
         let (factory, _) = self.registry.factory(url)?;
-        self.registry.open(url, self.options(factory.scheme)?)
+        self.registry.open(url, self.beside(factory.scheme)?)
+    }
+
+    /// The store that is meant where no URL is given: that of the configuration file, else a file store in the
+    /// directories of SGLang's variables ([`Environment::storage_dirs`]). `None`: nothing names one.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) for variables that name no directories.
+    pub fn url(&self) -> Result<Option<String>> {
+        if let Some(url) = self.config.as_ref().and_then(ConfigFile::backend) {
+            return Ok(Some(url.to_owned()));
+        }
+        let dirs = self.environment.storage_dirs()?;
+        let mut dirs = dirs.iter().map(|dir| utf8_percent_encode(dir, IN_URL));
+        let Some(first) = dirs.next() else { return Ok(None) };
+        let more =
+            dirs.enumerate().map(|(index, dir)| format!("{}dir={dir}", if index == 0 { '?' } else { '&' }));
+        Ok(Some(format!("file:{first}{}", more.collect::<String>())))
+    }
+
+    /// Every option that the store at `url` would be opened with, each with its source.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::check`], but for the options' values.
+    pub fn options(&self, url: &str) -> Result<StoreOptions> {
+        let (factory, _) = self.registry.factory(url)?;
+        self.registry.options(url, self.beside(factory.scheme)?)
+    }
+
+    /// Checks every option that the store at `url` would be opened with, and touches nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) as [`Opener::open`] would have it.
+    pub fn check(&self, url: &str) -> Result<()> {
+        let (factory, _) = self.registry.factory(url)?;
+        (factory.check)(self.options(url)?)
+    }
+
+    /// Checks the configuration file for itself: its keys, and every option in it, for each kind of store that it has
+    /// a section for and for the one that it names. Where it names none, options at top level are a file store's.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) with the place in the file.
+    pub fn check_config(&self) -> Result<()> {
+        let Some(config) = &self.config else { return Ok(()) };
+        let alone = Self { environment: Environment::default(), flags: Vec::new(), ..self.clone() };
+        config.check(self.registry.factories().map(|factory| factory.scheme))?;
+        if let Some(url) = config.backend() {
+            alone.check(url)?;
+        }
+        for scheme in config.schemes() {
+            match (scheme, config.backend()) {
+                (Some(scheme), _) => alone.check(&format!("{scheme}:"))?,
+                (None, None) => alone.check("file:")?,
+                (None, Some(_)) => (),
+            }
+        }
+        Ok(())
+    }
+
+    /// What holds for each option of the store at `url`, and which source says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::check`].
+    pub fn effective(&self, url: &str) -> Result<Vec<EffectiveOption>> {
+        self.check(url)?;
+        let (factory, _) = self.registry.factory(url)?;
+        let options = self.options(url)?;
+        let specs = factory.options.iter().chain(COMMON_OPTIONS);
+        Ok(specs.map(|spec| EffectiveOption::of(factory.scheme, *spec, &options)).collect())
+    }
+
+    /// Which memory host pools for the store at `url` are made of.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::options`], and for a value that the option does not have.
+    pub fn allocator_type(&self, url: &str) -> Result<AllocatorType> {
+        get_allocator_type(&self.options(url)?)
     }
 
     /// What all sources but the URL say for stores of `scheme`.
-    fn options(&self, scheme: &str) -> Result<StoreOptions> {
+    fn beside(&self, scheme: &str) -> Result<StoreOptions> {
         let mut options = StoreOptions::default();
-        options.set_existing(self.existing);
+        options.set_scheme(scheme).set_existing(self.existing);
         if scheme == MemoryStore::FACTORY.scheme
             && let Some(available) = memory_available()
         {
@@ -65,6 +156,20 @@ impl Opener {
             options.set(Source::Flag, name, value);
         }
         Ok(options)
+    }
+}
+
+/// Names only: a value may be a secret.
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags: Vec<_> = self.flags.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Opener")
+            .field("registry", &self.registry)
+            .field("config", &self.config)
+            .field("environment", &self.environment)
+            .field("flags", &flags)
+            .field("existing", &self.existing)
+            .finish()
     }
 }
 
@@ -94,60 +199,4 @@ pub fn memory_available() -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ErrorKind;
-
-    fn environment(name: &str, value: &str) -> Environment {
-        [(name.into(), value.into())].into_iter().collect()
-    }
-
-    fn config(text: &str) -> Option<ConfigFile> {
-        Some(ConfigFile::parse_toml("some.toml", text).unwrap())
-    }
-
-    /// What is left of a memory store's capacity, which says what the capacity is.
-    fn capacity(opener: &Opener, url: &str) -> u64 {
-        opener.open(url).unwrap().health().available_len.unwrap()
-    }
-
-    #[test]
-    fn flag_beats_url_beats_environment_beats_file_beats_default() {
-        let mut opener = Opener::default();
-        assert!(capacity(&opener, "memory:") > 100);
-        opener.config = config("[memory]\ncapacity = 1");
-        assert_eq!(capacity(&opener, "memory:"), 1);
-        opener.environment = environment("HICACHE_MEMORY_CAPACITY", "2");
-        assert_eq!(capacity(&opener, "memory:"), 2);
-        assert_eq!(capacity(&opener, "memory:?capacity=3"), 3);
-        opener.flags = vec![("capacity".to_owned(), "4".to_owned())];
-        assert_eq!(capacity(&opener, "memory:?capacity=3"), 4);
-    }
-
-    #[test]
-    fn a_bad_value_names_the_source_that_set_it() {
-        let opener =
-            Opener { environment: environment("HICACHE_MEMORY_DEADLINE", "soon"), ..Opener::default() };
-        let error = opener.open("memory:").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-        assert!(error.to_string().contains("environment HICACHE_MEMORY_DEADLINE"), "{error}");
-
-        let opener = Opener { config: config("[memory]\nhuge_pages = 'some'"), ..Opener::default() };
-        let error = opener.open("memory:").unwrap_err();
-        assert!(error.to_string().contains("some.toml: memory.huge_pages"), "{error}");
-    }
-
-    #[test]
-    fn every_option_of_every_store_is_settable_from_the_environment() {
-        for factory in registry().factories() {
-            for spec in factory.options.iter().chain(crate::COMMON_OPTIONS) {
-                let name = format!("HICACHE_{}_{}", factory.scheme, spec.name).to_ascii_uppercase();
-                let opener = Opener { environment: environment(&name, ""), ..Opener::default() };
-                let place = if factory.scheme == "memory" { "" } else { "unused" };
-                let error = opener.open(&format!("{}:{place}", factory.scheme)).unwrap_err();
-                assert!(error.to_string().contains(&name), "{error}");
-                assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{name}");
-            }
-        }
-    }
-}
+mod tests;

@@ -4,8 +4,8 @@ use crate::args::Place;
 use crate::failure::{Ending, Failure, Result};
 use crate::output::Output;
 use crate::report::Size;
-use crate::session;
-use hicache::{Alignment, AllocError, ConfigFile, HostPool, PageMut, RegionSpec, Strides};
+use crate::session::{self, Absent};
+use hicache::{Alignment, AllocError, HostPool, PageMut, RegionSpec, Strides};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::process::Resource;
 use serde::Serialize;
@@ -63,8 +63,8 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
 
 /// The directory that a file store would use, or the nearest above it that is there; `None` for other stores.
 fn folder(place: &Place) -> Result<Option<PathBuf>> {
-    let config = place.config.as_ref().map(ConfigFile::read).transpose()?;
-    let url = place.backend.clone().or_else(|| config.as_ref()?.backend().map(str::to_owned));
+    let (opener, named) = session::named(place, Absent::Refuse)?;
+    let url = named.map_or_else(|| opener.url(), |url| Ok(Some(url)))?;
     let wanted = match &url {
         Some(url) => match session::folder_of(url)? {
             Some(folder) => folder,

@@ -1,6 +1,7 @@
 //! The commands, one file each, or one for those on the same thing.
 
 mod completions;
+mod config;
 mod demo;
 mod doctor;
 mod inspect;
@@ -28,6 +29,7 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result {
         Command::Drop(args) => inspect::drop(&args, output),
         Command::PageKeys(args) => page_keys::run(&args, output),
         Command::Doctor(place) => doctor::run(&place, output),
+        Command::Config(args) => config::run(&args, output),
         Command::Completions { shell } => completions::run(shell, output),
     }
 }

@@ -73,7 +73,9 @@ fn both_syntaxes_say_the_same() {
     assert_eq!(toml.backend(), Some("file:a"));
     assert_eq!(json.backend(), toml.backend());
     let sorted = |config: &ConfigFile| {
-        let mut options = config.sections[0].options.clone();
+        let settings = config.sections[0].settings.iter();
+        let mut options: Vec<_> =
+            settings.map(|setting| (setting.name.clone(), setting.value.clone())).collect();
         options.sort();
         options
     };
@@ -86,4 +88,182 @@ fn both_syntaxes_say_the_same() {
 fn no_value_is_in_the_debug_text() {
     let config = json("{\"memory\": {\"capacity\": \"sesame\"}}").unwrap();
     assert!(!format!("{config:?}").contains("sesame"));
+}
+
+/// What an opener with this configuration would give the store at `url`, option by option.
+fn told(config: ConfigFile, url: &str) -> Result<Vec<(&'static str, String, String)>> {
+    let opener = Opener { config: Some(config), ..Opener::default() };
+    let set = opener.effective(url)?.into_iter().filter(|option| !option.values.is_empty());
+    Ok(set.map(|option| (option.spec.name, option.values.join(","), option.source.to_string())).collect())
+}
+
+fn extra(text: &str) -> Vec<(&'static str, String, String)> {
+    told(ConfigFile::parse_extra_config(text).unwrap(), "file:unused").unwrap()
+}
+
+fn extra_refused(text: &str, wanted: &[&str]) {
+    let error =
+        ConfigFile::parse_extra_config(text).and_then(|config| told(config, "file:unused")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    for part in wanted {
+        assert!(error.to_string().contains(part), "{error} does not hold {part:?}");
+    }
+}
+
+#[test]
+fn the_flat_shape_is_options_of_whichever_store_is_opened() {
+    let place = |name: &str| format!("file extra configuration: {name}");
+    let set = extra(r#"{"use_direct_io": false, "threads": 4, "dir": ["a", "b"]}"#);
+    let wanted = [
+        ("dir", "a,b".to_owned(), place("dir")),
+        ("direct", "false".to_owned(), place("use_direct_io")),
+        ("threads", "4".to_owned(), place("threads")),
+    ];
+    assert_eq!(set, wanted);
+    let config = ConfigFile::parse_extra_config(r#"{"capacity": "1MiB"}"#).unwrap();
+    assert_eq!(
+        told(config.clone(), "memory:").unwrap(),
+        [("capacity", "1MiB".to_owned(), place("capacity"))]
+    );
+    assert!(told(config, "file:unused").unwrap_err().to_string().contains("capacity"));
+}
+
+#[test]
+fn the_qualified_shape_is_options_of_the_active_plugins_store() {
+    let text = r#"{
+        "plugin": {"gds": {"batch_limit": 128}, "posix": {"threads": 4, "active": true}},
+        "use_direct_io": "false"
+    }"#;
+    let place = |name: &str| format!("file extra configuration: {name}");
+    let wanted = [
+        ("direct", "false".to_owned(), place("use_direct_io")),
+        ("threads", "4".to_owned(), place("plugin.posix.threads")),
+    ];
+    assert_eq!(extra(text), wanted);
+    let config = ConfigFile::parse_extra_config(text).unwrap();
+    assert!(told(config, "memory:").unwrap().iter().all(|(name, ..)| *name == "capacity"), "not its section");
+    for active in ["true", "\"true\"", "\"True\""] {
+        let text = format!(r#"{{"plugin": {{"POSIX": {{"active": {active}, "checksum": false}}}}}}"#);
+        assert_eq!(extra(&text)[0].0, "checksum");
+    }
+}
+
+#[test]
+fn w13_a_plugin_that_cannot_be_is_refused_with_what_can() {
+    let refused = [
+        (r#"{"plugin": {"posix": {"threads": 4}}}"#, ["no plugin is active", "\"active\": true"]),
+        (r#"{"plugin": {}}"#, ["no plugin is active", "plugin"]),
+        (r#"{"plugin": {"posix": {"active": "yess"}}}"#, ["plugin.posix.active", "want true or false"]),
+        (r#"{"plugin": {"posix": {"active": null}}}"#, ["plugin.posix.active", "null"]),
+        (r#"{"plugin": {"posix": true}}"#, ["plugin.posix", "table"]),
+        (r#"{"plugin": {"gds_mt": {"active": true}}}"#, ["gds_mt", "posix (file:)"]),
+        (r#"{"plugin": {"obj": {"active": true}}}"#, ["s3", "this build knows"]),
+        (
+            r#"{"plugin": {"posix": {"active": true}, "obj": {"active": true}}}"#,
+            ["more than one", "posix, obj"],
+        ),
+        (r#"{"plugin": {"posix": {"active": true}}, "file": {}}"#, ["plugin", "one kind only"]),
+        (
+            r#"{"plugin": {"posix": {"active": true, "ios_pool_size": 64}}}"#,
+            ["plugin.posix.ios_pool_size", "no such"],
+        ),
+        (
+            r#"{"plugin": {"posix": {"active": true, "direct": true}}, "use_direct_io": false}"#,
+            ["twice", "use_direct_io"],
+        ),
+        (r#"{"use_uring": "maybe"}"#, ["use_uring", "want true or false"]),
+        (r#"{"use_aio": "true"}"#, ["use_aio", "no such option"]),
+        (r#"{"l3_cleaner_enabled": true}"#, ["l3_cleaner_enabled", "no such option"]),
+        (r#"{"plugins": {"posix": {}}}"#, ["plugins.posix", "table"]),
+        (r#"{"bakend": "memory:"}"#, ["bakend", "did you mean backend?"]),
+        (r#"{"use_direct_io": "flase"}"#, ["use_direct_io", "\"flase\""]),
+        (r#"{"use_direct_io": null}"#, ["use_direct_io", "null"]),
+        ("@no-such-file.json", ["no-such-file.json", "cannot be read"]),
+    ];
+    for (text, wanted) in refused {
+        extra_refused(text, &wanted);
+    }
+}
+
+#[test]
+fn w13_a_boolean_means_the_same_in_every_shape_and_form() {
+    for (value, wanted) in
+        [("true", true), ("\"False\"", false), ("\"false\"", false), ("0", false), ("\"on\"", true)]
+    {
+        for text in [
+            format!(r#"{{"use_direct_io": {value}}}"#),
+            format!(r#"{{"plugin": {{"posix": {{"active": 1}}}}, "use_direct_io": {value}}}"#),
+            format!(r#"{{"plugin": {{"posix": {{"active": true, "use_direct_io": {value}}}}}}}"#),
+            format!(r#"{{"file": {{"direct": {value}}}}}"#),
+        ] {
+            let set = extra(&text);
+            assert_eq!(crate::parse_bool(&set[0].1), Ok(wanted), "{text}");
+            assert_eq!((set.len(), set[0].0), (1, "direct"));
+        }
+    }
+    assert_eq!(extra(r#"{"use_uring": "false"}"#), []);
+    let config = ConfigFile::parse_extra_config(r#"{"use_uring": true}"#).unwrap();
+    let options = Opener { config: Some(config), ..Opener::default() }.options("file:x").unwrap();
+    let engine =
+        crate::OptionSpec { name: "engine", aliases: &[], kind: "", default: "", about: "", secret: false };
+    assert_eq!(options.strongest(&engine)[0].1, "io_uring");
+}
+
+#[test]
+fn what_the_controller_reads_is_checked_and_left_to_it() {
+    let own = r#""prefetch_threshold": 256, "prefetch_timeout_base": 1, "prefetch_timeout_per_ki_token": 0.25,
+        "hicache_storage_pass_prefix_keys": false, "tp_lcm_size": 8, "backend_name": "hicache",
+        "module_path": "hicache", "class_name": "Store", "interface_v1": 1"#;
+    assert_eq!(extra(&format!("{{{own}}}")), []);
+    assert_eq!(extra(&format!(r#"{{{own}, "plugin": {{"posix": {{"active": true}}}}}}"#)), []);
+    let config =
+        json(&format!(r#"{{{own}, "backend": "memory:", "memory": {{"allocator": "shm"}}}}"#)).unwrap();
+    let opener = Opener { config: Some(config), ..Opener::default() };
+    assert_eq!(opener.allocator_type("memory:").unwrap(), crate::AllocatorType::Shm);
+    for (key, value) in [
+        ("prefetch_threshold", "\"256\""),
+        ("prefetch_threshold", "true"),
+        ("prefetch_timeout_base", "\"1s\""),
+        ("prefetch_timeout_base", "-1"),
+        ("hicache_storage_pass_prefix_keys", "1"),
+        ("tp_lcm_size", "2.5"),
+        ("class_name", "3"),
+        ("interface_v1", "{}"),
+    ] {
+        extra_refused(&format!("{{\"{key}\": {value}}}"), &[key, "SGLang wants"]);
+    }
+}
+
+#[test]
+fn b013_nested_and_top_level_that_differ_are_refused() {
+    extra_refused(r#"{"direct": true, "file": {"direct": false}}"#, &["direct", "section"]);
+    extra_refused(r#"{"direct": true, "use_direct_io": false}"#, &["twice", "direct", "use_direct_io"]);
+    extra_refused(r#"{"file": {"direct": true, "use_direct_io": false}}"#, &["twice", "file.direct"]);
+}
+
+#[test]
+fn a_configuration_is_checked_for_itself() {
+    let check = |text: &str| {
+        let environment = [("HICACHE_FILE_THREADS".into(), "many".into())].into_iter().collect();
+        let config = Some(ConfigFile::parse_toml("some.toml", text)?);
+        Opener { config, environment, ..Opener::default() }.check_config()
+    };
+    check("").unwrap();
+    check("backend = 'file:x'\n[file]\nthreads = 4\n[memory]\ncapacity = '1GiB'").unwrap();
+    check("threads = 4").unwrap();
+    check("backend = 'memory:'\ncapacity = '1GiB'").unwrap();
+    let refused = [
+        ("[memory]\ncapacity = 'some'", "memory.capacity"),
+        ("backend = 'file:x'\n[memory]\nthreads = 1", "memory.threads"),
+        ("backend = 'file:x?threads=none'", "url"),
+        ("backend = 'flie:x'", "flie"),
+        ("backend = 'memory:'\nthreads = 4", "threads"),
+        ("threads = 'many'", "some.toml: threads"),
+        ("[flie]", "did you mean file?"),
+    ];
+    for (text, said) in refused {
+        let error = check(text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{text}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
 }

@@ -1,0 +1,89 @@
+//! `hicache config`: what options there are, what they are set to, and whether a file is right.
+
+use crate::args::{Config, ConfigShow};
+use crate::failure::{Ending, Result};
+use crate::output::Output;
+use crate::session::{self, Absent};
+use hicache::{ConfigFile, EffectiveOption, Opener};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Whose options are shown where nothing names a store.
+const DEFAULT_STORE: &str = "file:";
+
+pub(crate) fn run(args: &Config, output: &mut Output) -> Result {
+    match args {
+        Config::Check { file } => check(file, output),
+        Config::Show(args) => show(args, output),
+    }
+}
+
+fn check(file: &Path, output: &mut Output) -> Result {
+    let opener = Opener { config: Some(ConfigFile::read(file)?), ..Opener::default() };
+    opener.check_config()?;
+    let backend = opener.config.as_ref().and_then(ConfigFile::backend);
+    let backend = backend.map(|url| opener.registry.redact(url));
+    if output.is_json() {
+        output.document(&json!({ "file": file.display().to_string(), "ok": true, "backend": backend }))?;
+    } else {
+        let named = backend.map_or("it names no store".to_owned(), |url| format!("it names {url}"));
+        output.line(format_args!("{}: ok; {named}", file.display()))?;
+    }
+    Ok(Ending::Done)
+}
+
+fn show(args: &ConfigShow, output: &mut Output) -> Result {
+    let (opener, url) = session::named(&args.place, Absent::Refuse)?;
+    let url = match url {
+        Some(url) => url,
+        None => opener.url()?.unwrap_or_else(|| DEFAULT_STORE.to_owned()),
+    };
+    let mut options = opener.effective(&url)?;
+    if args.all {
+        let (named, _) = opener.registry.factory(&url)?;
+        for factory in opener.registry.factories().filter(|factory| factory.scheme != named.scheme) {
+            options.extend(opener.effective(&format!("{}:", factory.scheme))?);
+        }
+        options.sort_by_key(|option| option.store);
+    }
+    if output.is_json() {
+        let options: Vec<Value> = options.iter().map(|option| document(option, args.all)).collect();
+        output.document(&json!({ "options": options }))?;
+        return Ok(Ending::Done);
+    }
+    let width = options.iter().map(|option| option.spec.name.len()).max().unwrap_or(0);
+    for option in &options {
+        let (name, source) = (option.spec.name, &option.source);
+        let value = option.values.join(", ");
+        let value = if option.values.is_empty() { option.spec.default } else { &value };
+        if !args.all {
+            output.line(format_args!("{name:<width$}  {value}  ({source})"))?;
+            continue;
+        }
+        let EffectiveOption { store, spec, .. } = option;
+        output.line(format_args!("{store:<6} {name:<width$}  {value}  ({source})"))?;
+        output.line(format_args!("       {:<width$}  {}; {}", "", spec.about, spec.kind))?;
+    }
+    Ok(Ending::Done)
+}
+
+/// One option as JSON. A repeated option that is set to several values is a list.
+fn document(option: &EffectiveOption, all: bool) -> Value {
+    let spec = &option.spec;
+    let value = match option.values.as_slice() {
+        [] => json!(spec.default),
+        [value] => json!(value),
+        values => json!(values),
+    };
+    let mut document = json!({ "name": spec.name, "value": value, "source": option.source.to_string() });
+    if all {
+        document["store"] = json!(option.store);
+        document["type"] = json!(spec.kind);
+        document["default"] = json!(spec.default);
+        document["about"] = json!(spec.about);
+        document["aliases"] = json!(spec.aliases);
+        document["variable"] = json!(option.variable());
+        document["secret"] = json!(spec.secret);
+    }
+    document
+}

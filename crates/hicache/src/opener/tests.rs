@@ -1,0 +1,182 @@
+//! Tests of the sources: which wins, whose name is told, and what SGLang's own names mean.
+
+use super::*;
+use crate::ErrorKind;
+
+fn environment(name: &str, value: &str) -> Environment {
+    [(name.into(), value.into())].into_iter().collect()
+}
+
+fn config(text: &str) -> Option<ConfigFile> {
+    Some(ConfigFile::parse_toml("some.toml", text).unwrap())
+}
+
+/// What is left of a memory store's capacity, which says what the capacity is.
+fn capacity(opener: &Opener, url: &str) -> u64 {
+    opener.open(url).unwrap().health().available_len.unwrap()
+}
+
+#[test]
+fn flag_beats_url_beats_environment_beats_file_beats_default() {
+    let mut opener = Opener::default();
+    assert!(capacity(&opener, "memory:") > 100);
+    opener.config = config("[memory]\ncapacity = 1");
+    assert_eq!(capacity(&opener, "memory:"), 1);
+    opener.environment = environment("HICACHE_MEMORY_CAPACITY", "2");
+    assert_eq!(capacity(&opener, "memory:"), 2);
+    assert_eq!(capacity(&opener, "memory:?capacity=3"), 3);
+    opener.flags = vec![("capacity".to_owned(), "4".to_owned())];
+    assert_eq!(capacity(&opener, "memory:?capacity=3"), 4);
+}
+
+#[test]
+fn a_bad_value_names_the_source_that_set_it() {
+    let opener = Opener { environment: environment("HICACHE_MEMORY_DEADLINE", "soon"), ..Opener::default() };
+    let error = opener.open("memory:").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(error.to_string().contains("environment HICACHE_MEMORY_DEADLINE"), "{error}");
+
+    let opener = Opener { config: config("[memory]\nhuge_pages = 'some'"), ..Opener::default() };
+    let error = opener.open("memory:").unwrap_err();
+    assert!(error.to_string().contains("some.toml: memory.huge_pages"), "{error}");
+}
+
+/// A value that an option takes, and one that it does not; by its name, so that a new option needs a line here.
+fn values(option: &str) -> (&'static str, &'static str) {
+    match option {
+        "format" => ("files", "heap"),
+        "dir" => ("somewhere", ""),
+        "direct" | "checksum" | "accept_unverified" => ("yes", "flase"),
+        "engine" => ("threads", "steam"),
+        "threads" => ("4", "0"),
+        "durability" => ("sync", "some"),
+        "capacity" => ("1GiB", "1 page"),
+        "deadline" => ("500ms", "soon"),
+        "huge_pages" => ("require:1GiB", "large"),
+        "allocator" => ("shm", "malloc"),
+        other => panic!("give a good and a bad value of the new option {other}"),
+    }
+}
+
+#[test]
+fn b014_every_option_of_every_store_is_settable_from_the_environment() {
+    for factory in registry().factories() {
+        for spec in factory.options.iter().chain(crate::COMMON_OPTIONS) {
+            let (good, bad) = values(spec.name);
+            for option in std::iter::once(spec.name).chain(spec.aliases.iter().copied()) {
+                let name = format!("HICACHE_{}_{option}", factory.scheme).to_ascii_uppercase();
+                let url = format!("{}:", factory.scheme);
+                let opener = Opener { environment: environment(&name, good), ..Opener::default() };
+                let effective = opener.effective(&url).unwrap();
+                let held = effective.iter().find(|one| one.spec.name == spec.name).unwrap();
+                assert_eq!(
+                    (held.values.as_slice(), &held.source),
+                    (&[good.to_owned()][..], &Source::Env(name.clone()))
+                );
+                assert_eq!(
+                    held.variable(),
+                    format!("HICACHE_{}_{}", factory.scheme, spec.name).to_ascii_uppercase()
+                );
+                for bad in [bad, ""] {
+                    let opener = Opener { environment: environment(&name, bad), ..Opener::default() };
+                    for error in [opener.check(&url).unwrap_err(), opener.effective(&url).unwrap_err()] {
+                        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{name}");
+                        assert!(error.to_string().contains(&name), "{error}");
+                    }
+                    let place = if factory.scheme == "memory" { "" } else { "unused" };
+                    let error = opener.open(&format!("{}:{place}", factory.scheme)).unwrap_err();
+                    assert!(error.to_string().contains(&name), "{error}");
+                }
+            }
+        }
+    }
+}
+
+/// The one option of the file store that is not at its default.
+fn told(environment: Environment) -> Vec<(&'static str, String, Source)> {
+    let opener = Opener { environment, ..Opener::default() };
+    let set = opener.effective("file:unused").unwrap().into_iter().filter(|one| !one.values.is_empty());
+    set.map(|one| (one.spec.name, one.values.join(","), one.source)).collect()
+}
+
+#[test]
+fn sglangs_variables_mean_what_they_mean_there() {
+    let direct = "SGLANG_HICACHE_NIXL_USE_DIRECT_IO";
+    for (value, wanted) in [("true", "true"), ("Y", "yes"), ("n", "no"), ("0", "0"), (" false ", "false")] {
+        let wanted = [("direct", wanted.to_owned(), Source::Env(direct.to_owned()))];
+        assert_eq!(told(environment(direct, value)), wanted);
+    }
+    let size = "SGLANG_HUGEPAGE_SIZE";
+    for (value, wanted) in [("2MB", "prefer:2MiB"), ("1gb", "prefer:1GiB")] {
+        let wanted = [("huge_pages", wanted.to_owned(), Source::Env(size.to_owned()))];
+        assert_eq!(told(environment(size, value)), wanted);
+    }
+    for name in [direct, size, "SGLANG_HICACHE_DECODE_OFFLOAD_STRIDE"] {
+        assert!(told(environment(name, "")).is_empty(), "{name}");
+    }
+    for name in [direct, size] {
+        let error = Opener { environment: environment(name, "some"), ..Opener::default() }.check("file:x");
+        assert!(error.unwrap_err().to_string().contains(name));
+    }
+    assert!(
+        Opener { environment: environment(direct, "some"), ..Opener::default() }.check("memory:").is_ok()
+    );
+    let both = [("HICACHE_FILE_DIRECT", "true"), (direct, "false")];
+    let environment = both.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let error = Opener { environment, ..Opener::default() }.check("file:x").unwrap_err().to_string();
+    assert!(
+        error.contains("twice") && error.contains(direct) && error.contains("HICACHE_FILE_DIRECT"),
+        "{error}"
+    );
+}
+
+#[test]
+fn sglangs_directories_are_the_store_where_nothing_else_is() {
+    let (list, one) = ("SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR", "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR");
+    let url = |environment| Opener { environment, ..Opener::default() }.url();
+    assert_eq!(url(Environment::default()).unwrap(), None);
+    assert_eq!(url(environment(list, "")).unwrap(), None);
+    assert_eq!(url(environment(one, "/a,b?c")).unwrap().unwrap(), "file:/a,b%3Fc");
+    assert_eq!(url(environment(list, " /a , b&c,/d%e")).unwrap().unwrap(), "file:/a?dir=b%26c&dir=/d%25e");
+    let options = Opener::default().options("file:/a?dir=b%26c&dir=/d%25e").unwrap();
+    let dir = |spec: &&crate::OptionSpec| spec.name == "dir";
+    let registry = registry();
+    let (factory, _) = registry.factory("file:").unwrap();
+    let dirs = options.strongest(factory.options.iter().find(dir).unwrap());
+    assert_eq!(dirs.into_iter().map(|(_, dir)| dir).collect::<Vec<_>>(), ["b&c", "/d%e"]);
+    for bad in ["/a,,/b", ",", "/a,"] {
+        let error = url(environment(list, bad)).unwrap_err();
+        assert!(error.to_string().contains(list), "{error}");
+    }
+    let both = |other: &str| [(list.into(), "/a".into()), (one.into(), other.into())].into_iter().collect();
+    assert_eq!(url(both("/a")).unwrap().unwrap(), "file:/a");
+    assert!(url(both("/b")).unwrap_err().to_string().contains(one));
+    let config = config("backend = 'memory:'");
+    let opener = Opener { config, environment: environment(list, "/a"), ..Opener::default() };
+    assert_eq!(opener.url().unwrap().unwrap(), "memory:");
+}
+
+#[test]
+fn b019_a_secret_is_not_among_what_holds() {
+    const TOKEN: crate::OptionSpec = crate::OptionSpec {
+        name: "token",
+        aliases: &[],
+        kind: "text",
+        default: "none",
+        about: "",
+        secret: true,
+    };
+    let mut opener = Opener::default();
+    let check = |mut options: StoreOptions| {
+        options.take(&TOKEN, |text| Ok(text.to_owned()))?;
+        options.finish(&[&[TOKEN]])
+    };
+    let open = MemoryStore::FACTORY.open;
+    opener.registry.register(crate::StoreFactory { scheme: "secret", options: &[TOKEN], open, check });
+    opener.flags = vec![("token".to_owned(), "S3cr3t/+Key=".to_owned())];
+    let effective = opener.effective("secret:").unwrap();
+    let held = &effective[0];
+    assert_eq!((held.values.as_slice(), &held.source), (&["***".to_owned()][..], &Source::Flag));
+    let options = opener.options("secret:").unwrap();
+    assert!(!format!("{held:?} {opener:?} {options:?}").contains("S3cr3t"));
+}
