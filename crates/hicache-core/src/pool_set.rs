@@ -68,7 +68,8 @@ pub struct PoolLookup {
 ///    few, none for a pool that holds all pages) is [`InvalidArgument`](ErrorKind::InvalidArgument) before any I/O.
 /// 2. *Anchor last.* A set writes a page's sidecars first, all pools at once, and its anchor when they are written.
 ///    Where a sidecar fails, the item is that failure, and the anchor is not written: the page is not there. Other
-///    pages of the batch go on. A remove goes the other way, anchor first.
+///    pages of the batch go on. A remove goes the other way, anchor first. A set and a remove of one page at the
+///    same time may leave its anchor without a sidecar; that is a miss, too, since nobody asks for the anchor alone.
 /// 3. *All or miss.* A get gives a page in every place asked for, or none: then it is a miss, and each page goes
 ///    back to its pool. It is an error only where no pool missed and one failed.
 /// 4. *Eager, in halves.* Gets and lookups start whole at the call. A set and a remove start their first half at

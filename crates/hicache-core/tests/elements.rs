@@ -123,6 +123,8 @@ fn a_view_of_another_pool_or_layer_is_refused() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
     #[test]
     fn b029_in_random_shapes_padded_or_not(
         kind in 0..6_usize,

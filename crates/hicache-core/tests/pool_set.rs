@@ -8,8 +8,9 @@ use hicache_core::{
 use hicache_testkit::fault::{Fault, FaultBackend, Item, Operation};
 use hicache_testkit::gate::{Gate, GateBackend};
 use hicache_testkit::{pages, poll_once, wait};
+use proptest::prelude::*;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 const SLOTS: u32 = 16;
@@ -236,6 +237,44 @@ fn a_get_that_one_pool_cannot_answer_is_no_page_at_all() {
 }
 
 #[test]
+fn b024_a_pool_that_lies_or_breaks_off_is_never_a_page() {
+    for (pool, at) in [("kv", 0), ("indexer", 1), ("mamba", 2)] {
+        for (operation, fault, said) in [
+            (Operation::Set, Fault::Miss, Some(ErrorKind::Closed)),
+            (Operation::Get, Fault::Drop, Some(ErrorKind::Closed)),
+            (Operation::Get, Fault::Half(broken()), Some(ErrorKind::Io)),
+            (Operation::Get, Fault::Miss, None),
+        ] {
+            let lying = matches!((operation, &fault), (Operation::Set, Fault::Miss));
+            let chain = Chain::decorated(&move |name, backend| {
+                if name != pool {
+                    return backend;
+                }
+                let fault = fault.clone();
+                let rule = move |item: &Item| match item.operation == operation && item.key == pages::key(1) {
+                    true => fault.clone(),
+                    false => Fault::Pass,
+                };
+                Arc::new(FaultBackend::new(backend, rule))
+            });
+            assert!(chain.set(&[(0, true), (1, true), (2, true)]).first_error().is_none());
+            let batch = (0..3).map(|n| chain.get(n, true)).collect();
+            let outcomes = Vec::from_iter(wait("get", chain.set.batch_get(batch, Call::default())));
+            assert!(matches!((&outcomes[0], &outcomes[2]), (Ok(Some(_)), Ok(Some(_)))));
+            match said.filter(|_| !lying) {
+                Some(kind) => assert_eq!(outcomes[1].as_ref().unwrap_err().kind(), kind),
+                None => assert!(matches!(outcomes[1], Ok(None)), "{pool} {operation:?}"),
+            }
+            if lying && at < 2 {
+                assert_eq!(chain.exists(&[0, 1, 2]), [true, false, true]);
+            }
+            drop(outcomes);
+            chain.rest();
+        }
+    }
+}
+
+#[test]
 fn a_page_that_could_not_be_asked_for_is_an_error_and_absent_in_a_lookup() {
     for pool in ["kv", "indexer"] {
         let chain = failing(pool, Operation::Exists, 1);
@@ -442,4 +481,48 @@ fn w12_a_model_whose_k_and_v_differ_in_size_is_stored_and_loaded() {
     let found = found.unwrap().unwrap();
     assert!(pages::matches(&found.anchor.unwrap(), 0));
     assert!(pages::matches(found.sidecars[0].as_ref().unwrap(), 1));
+}
+
+/// Which page, with a state or without, which pools fail, and whether it is a remove.
+fn step() -> impl Strategy<Value = (u64, bool, [bool; 3], bool)> {
+    (0..4_u64, any::<bool>(), prop::array::uniform3(prop::bool::weighted(0.2)), any::<bool>())
+}
+
+proptest! {
+    #[test]
+    fn whatever_fails_no_anchor_is_without_its_sidecars(
+        steps in prop::collection::vec(step(), 1..24),
+    ) {
+        let broken_now = Arc::new(Mutex::new([false; 3]));
+        let faults = Arc::clone(&broken_now);
+        let chain = Chain::decorated(&move |name, backend| {
+            let (at, faults) = (POOLS.iter().position(|(pool, ..)| *pool == name).unwrap(), Arc::clone(&faults));
+            let changes = |item: &Item| matches!(item.operation, Operation::Set | Operation::Remove);
+            let rule = move |item: &Item| match changes(item) && faults.lock().unwrap()[at] {
+                true => Fault::Fail(broken()),
+                false => Fault::Pass,
+            };
+            Arc::new(FaultBackend::new(backend, rule))
+        });
+        for (n, state, broken, remove) in steps {
+            *broken_now.lock().unwrap() = broken;
+            let before = chain.exists(&[n])[0];
+            let failed = if remove {
+                wait("remove", chain.set.batch_remove(&keys(&[n]), Call::default())).first_error().is_some()
+            } else {
+                chain.set(&[(n, state)]).first_error().is_some()
+            };
+            let there = chain.exists(&[n])[0];
+            match (remove, failed) {
+                (false, false) => prop_assert!(there, "what was set is there"),
+                (true, false) => prop_assert!(!there, "what was removed is not"),
+                (false, true) => prop_assert!(!there || before, "a set that failed made no page"),
+                (true, true) => (),
+            }
+            for n in 0..4 {
+                prop_assert!(!chain.held(0, &[n])[0] || chain.held(1, &[n])[0], "an anchor without its sidecar");
+                prop_assert_eq!(chain.hits(&[(n, false)])[0], chain.exists(&[n])[0]);
+            }
+        }
+    }
 }

@@ -60,7 +60,8 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        Ok(Node::Literal(value.to_string()))
+        // With its point, so that 1.0 is not taken for a whole number.
+        Ok(Node::Literal(format!("{value:?}")))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Node, E> {

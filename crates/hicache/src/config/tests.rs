@@ -267,3 +267,45 @@ fn a_configuration_is_checked_for_itself() {
         assert!(error.to_string().contains(said), "{error}");
     }
 }
+
+/// Every boolean option there is, in a section and at top level, in every form.
+#[test]
+fn b013_every_boolean_option_takes_every_form_in_every_place() {
+    let registry = crate::registry();
+    for factory in registry.factories() {
+        let (scheme, specs) = (factory.scheme, factory.options.iter().chain(crate::COMMON_OPTIONS));
+        for name in specs.filter(|spec| spec.kind.starts_with("bool")).map(|spec| spec.name) {
+            let places = |value: &str| {
+                [
+                    (format!("{{\"{scheme}\": {{\"{name}\": {value}}}}}"), format!("{scheme}.{name}")),
+                    (format!("{{\"{name}\": {value}}}"), name.to_owned()),
+                ]
+            };
+            for (forms, wanted) in [
+                (["true", "\"true\"", "\"True\"", "\"1\"", "1", "\"yes\"", "\"on\""], true),
+                (["false", "\"false\"", "\"False\"", "\"0\"", "0", "\"no\"", "\"off\""], false),
+            ] {
+                for (text, place) in forms.iter().flat_map(|form| places(form)) {
+                    let set = told(json(&text).unwrap(), &format!("{scheme}:")).unwrap();
+                    let (_, value, source) = set.iter().find(|(set, ..)| *set == name).unwrap();
+                    assert_eq!(
+                        (crate::parse_bool(value), source),
+                        (Ok(wanted), &format!("file some.json: {place}"))
+                    );
+                }
+            }
+            for form in ["\"flase\"", "null", "2", "1.0", "\"\"", "\"None\"", "[true]", "{}"] {
+                for (text, place) in places(form) {
+                    let error =
+                        json(&text).and_then(|config| told(config, &format!("{scheme}:"))).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{text}");
+                    assert!(error.to_string().contains(&place), "{text}: {error}");
+                }
+            }
+            for (top, nested) in [("true", "false"), ("false", "true")] {
+                let text = format!("{{\"{name}\": {top}, \"{scheme}\": {{\"{name}\": {nested}}}}}");
+                assert!(json(&text).unwrap_err().to_string().contains(name), "{text}");
+            }
+        }
+    }
+}
