@@ -46,7 +46,8 @@ impl StoreRegistry {
         let (factory, rest) = self.factory(url)?;
         let options = self.options(url, options)?;
         let location = rest.split_once('?').map_or(rest, |(location, _)| location);
-        (factory.open)(&decode(location)?, options)
+        let location = decode(location).map_err(|why| undecoded(why).with("location", location))?;
+        (factory.open)(&location, options)
     }
 
     /// `options` with those that the URL itself sets, and the kind of store that it names.
@@ -58,14 +59,18 @@ impl StoreRegistry {
         let (factory, rest) = self.factory(url)?;
         options.set_scheme(factory.scheme);
         let query = rest.split_once('?').map_or("", |(_, query)| query);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        // A value may be a secret, so errors name options, and by their place what may be a part of a value.
+        for (index, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or_else(|| {
+                let known = factory.options.iter().chain(COMMON_OPTIONS).any(|spec| spec.name == pair);
+                let option = if known { pair.to_string() } else { format!("number {}", index + 1) };
                 Error::new(ErrorKind::InvalidConfig, "open store")
                     .why("an option in the URL has no value")
-                    .with("option", pair)
-                    .fix("write option=value")
+                    .with("option", option)
+                    .fix("write option=value, and & in a value as %26")
             })?;
-            options.set(Source::Url, decode(name)?, decode(value)?);
+            let decoded = |text| decode(text).map_err(|why| undecoded(why).with("option", name));
+            options.set(Source::Url, decoded(name)?, decoded(value)?);
         }
         Ok(options)
     }
@@ -85,7 +90,10 @@ impl StoreRegistry {
                 Some((scheme, _)) => {
                     error.why("no such kind of store").with("scheme", format_args!("{scheme:?}"))
                 }
-                None => error.why("a store is named by a URL").with("given", format_args!("{url:?}")),
+                None => {
+                    let place = url.split_once('?').map_or(url, |(place, _)| place);
+                    error.why("a store is named by a URL").with("given", format_args!("{place:?}"))
+                }
             }
             .fix(format_args!("this build has {schemes}"))
         })
@@ -93,8 +101,8 @@ impl StoreRegistry {
 
     /// `url` without the values of secret options, to print.
     pub fn redact(&self, url: &str) -> String {
-        let Ok((factory, _)) = self.factory(url) else { return url.to_string() };
         let Some((place, query)) = url.split_once('?') else { return url.to_string() };
+        let Ok((factory, _)) = self.factory(url) else { return format!("{place}?***") };
         let specs = || factory.options.iter().chain(COMMON_OPTIONS);
         let public = |name: &str| {
             let named = |spec: &&OptionSpec| spec.name == name || spec.aliases.contains(&name);
@@ -103,25 +111,27 @@ impl StoreRegistry {
         let redact = |pair: &str| match pair.split_once('=') {
             Some((name, value)) if public(name) => format!("{name}={value}"),
             Some((name, _)) => format!("{name}=***"),
-            None => pair.to_string(),
+            None if pair.is_empty() => String::new(),
+            None => "***".to_string(),
         };
         format!("{place}?{}", query.split('&').map(redact).collect::<Vec<_>>().join("&"))
     }
 }
 
-fn decode(text: &str) -> Result<String> {
-    let invalid = |why: &'static str| {
-        Error::new(ErrorKind::InvalidConfig, "open store").why(why).with("text", text).fix("write % as %25")
-    };
+/// The text without its percent signs, or why that cannot be.
+fn decode(text: &str) -> Result<String, &'static str> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     if (0..bytes.len()).any(|at| bytes[at] == b'%' && !(digit(at + 1) && digit(at + 2))) {
-        return Err(invalid("a % in the URL is not followed by two hexadecimal digits"));
+        return Err("a % in the URL is not followed by two hexadecimal digits");
     }
-    let decoded =
-        percent_decode_str(text).decode_utf8().map_err(|_| invalid("the URL does not decode to UTF-8"))?;
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| "the URL does not decode to UTF-8")?;
     if decoded.contains('\0') {
-        return Err(invalid("the URL has a zero byte"));
+        return Err("the URL has a zero byte");
     }
     Ok(decoded.into_owned())
+}
+
+fn undecoded(why: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, "open store").why(why).fix("write % as %25")
 }

@@ -168,12 +168,35 @@ fn b019_a_printed_url_has_no_secret() {
         ("probe:x?toekn=S3cr3t", "probe:x?toekn=***"),
         ("probe:x?deadline=3s&token=a=S3cr3t", "probe:x?deadline=3s&token=***"),
         ("probe:x?token=a?S3cr3t", "probe:x?token=***"),
+        ("probe:x?token=S3cr3t&more", "probe:x?token=***&***"),
+        ("prbe:x?token=S3cr3t", "prbe:x?***"),
+        ("probe?token=S3cr3t", "probe?***"),
         ("probe:x", "probe:x"),
         ("memory:", "memory:"),
     ];
     for (url, printed) in cases {
         assert_eq!(registry.redact(url), printed);
     }
+}
+
+#[test]
+fn b019_a_url_that_is_refused_tells_no_value() {
+    for url in [
+        "probe:x?token=S3cr3t%",
+        "probe:x?token=S3cr3t%ff",
+        "probe:x?token=S3cr3t%00",
+        "probe:x?token=part&S3cr3t",
+        "probe:x?tokn=S3cr3t",
+        "prbe:x?token=S3cr3t",
+        "probe?token=S3cr3t",
+        "memory:?token=S3cr3t",
+    ] {
+        let said = invalid(url);
+        assert!(!said.contains("S3cr3t"), "{url}: {said}");
+    }
+    assert!(invalid("probe:x?token=a%").contains("option=token"));
+    assert!(invalid("probe:x?a=b&deadline").contains("option=deadline"));
+    assert!(invalid("probe:x?token=a&b").contains("option=number 2"));
 }
 
 #[test]

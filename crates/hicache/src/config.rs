@@ -86,8 +86,14 @@ impl ConfigFile {
     ///
     /// As [`ConfigFile::read`].
     pub fn parse_toml(path: &str, text: &str) -> Result<Self> {
-        let node = toml::from_str(text)
-            .map_err(|error| invalid(path, one_line(&error.to_string())).fix("correct the TOML"))?;
+        // The error's own text shows the line, and there may be a secret in it.
+        let told = |error: toml::de::Error| {
+            let before = error.span().map_or(0, |span| span.start);
+            let line = 1 + text.bytes().take(before).filter(|byte| *byte == b'\n').count();
+            let message = one_line(error.message());
+            invalid(path, format_args!("{message} at line {line}")).fix("correct the TOML")
+        };
+        let node = toml::from_str(text).map_err(told)?;
         Self::of(path, node)
     }
 
@@ -260,7 +266,7 @@ fn invalid(path: &str, why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidConfig, "read configuration").why(why).with("file", path)
 }
 
-/// TOML errors are drawings of several lines.
+/// Messages of TOML errors may have several lines.
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }

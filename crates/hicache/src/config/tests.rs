@@ -64,6 +64,29 @@ fn b014_malformed_syntax_is_refused_in_one_line_with_its_place() {
 }
 
 #[test]
+fn b019_a_malformed_file_tells_its_place_and_no_value() {
+    let toml = [
+        "backend = 'memory:'\n[memory]\ntoken = \"S3cr3t\n",
+        "backend = 'memory:'\n[memory]\ntoken = S3cr3t\n",
+        "backend = 'memory:'\n[memory]\ntoken = 'S3cr3t' 'more'\n",
+        "backend = 'memory:'\ntoken = 'a'\ntoken = 'S3cr3t'\n",
+    ];
+    for text in toml {
+        let error = ConfigFile::parse_toml("some.toml", text).unwrap_err().to_string();
+        assert!(error.contains("at line 3"), "{error}");
+        assert!(!error.contains("S3cr3t"), "{error}");
+    }
+    for text in [
+        "{\"memory\": {\"token\": \"S3cr3t}",
+        "{\"memory\": {\"token\": S3cr3t}}",
+        "{\"token\": [\"S3cr3t\", 1]}",
+    ] {
+        let error = json(text).unwrap_err();
+        assert!(!format!("{error:?}").contains("S3cr3t"), "{error:?}");
+    }
+}
+
+#[test]
 fn both_syntaxes_say_the_same() {
     let toml =
         ConfigFile::parse_toml("x", "backend = 'file:a'\n[file]\nthreads = 4\ndir = ['b', 'c']\n").unwrap();
