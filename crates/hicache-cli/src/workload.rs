@@ -118,4 +118,34 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn memory_that_others_can_map_is_filled_and_compared_too() {
+        let workload = Workload::new();
+        let (key, other) = (PageKey::new([1; 32]), PageKey::new([2; 32]));
+        for len in [1, 7, 8, 9, 4096, 4097, 10_000] {
+            let strides = Strides::new(2, 2, len, hicache::Alignment::NONE).unwrap();
+            let backing = hicache::AllocatorType::Shm.backing();
+            let spec = RegionSpec { len: strides.region_len(), backing, ..RegionSpec::default() };
+            let pool = HostPool::new(spec.map().unwrap(), strides, &[]).unwrap();
+            let filled = |at: Option<usize>| {
+                let mut page = pool.alloc(1).unwrap().remove(0);
+                assert!(page.bytes_mut(0).is_none(), "no reference to memory that others write");
+                workload.fill(&key, &mut page);
+                if let Some(at) = at {
+                    let mut byte = [0];
+                    page.piece(1).copy_to(at, &mut byte);
+                    page.piece_mut(1).copy_from(at, &[byte[0] ^ 1]);
+                }
+                page.freeze()
+            };
+            assert!(
+                workload.matches(&key, &filled(None)) && !workload.matches(&other, &filled(None)),
+                "{len}"
+            );
+            for at in [0, len / 2, len - 1] {
+                assert!(!workload.matches(&key, &filled(Some(at))), "{len} {at}");
+            }
+        }
+    }
 }

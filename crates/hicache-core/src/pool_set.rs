@@ -85,6 +85,35 @@ pub struct PoolLookup {
 ///
 /// Models whose K and V differ in size, and states of several tensors, are sets too: one pool for each tensor.
 /// That is how engines hold them, so each still moves without a copy.
+///
+/// ```
+/// use hicache_core::{
+///     Alignment, Call, HitPolicy, HostPool, MemoryStore, Namespace, PageKey, PageLayout, PoolPages, PoolPut, PoolSet,
+///     RegionSpec, Sidecar, Store,
+/// };
+///
+/// // KV, and an index that every page of it needs, as two namespaces of one store.
+/// let store = MemoryStore::new(1 << 20);
+/// let [kv, index] = [PageLayout::opaque(4_096)?, PageLayout::opaque(132)?];
+/// let backend = store.backend(Namespace::named("indexer", index)?)?;
+/// let sidecar = Sidecar { name: "indexer".into(), backend, policy: HitPolicy::AllPages };
+/// let set = PoolSet::new(store.backend(Namespace::named("kv", kv)?)?, vec![sidecar])?;
+///
+/// // Each pool has host memory of its own.
+/// let page = |layout: PageLayout| -> Result<_, hicache_core::Error> {
+///     let strides = layout.strides(1, Alignment::NONE)?;
+///     let region = RegionSpec { len: strides.region_len(), ..Default::default() }.map()?;
+///     Ok(HostPool::new(region, strides, &[])?.alloc(1).expect("one slot is free").remove(0).freeze())
+/// };
+/// let key = PageKey::new([1; 32]);
+/// let pages = PoolPages { anchor: Some(page(kv)?), sidecars: vec![Some(page(index)?)] };
+/// let stored = set.batch_set(vec![PoolPut { key, parent: None, pages }], Call::default()).wait();
+/// assert!(stored.first_error().is_none());
+///
+/// let absent = PageKey::new([2; 32]);
+/// assert_eq!(set.lookup(&[key, absent], Call::default()).wait().usable.pages(), 1);
+/// # Ok::<(), hicache_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PoolSet {
     anchor: Option<Arc<dyn StorageBackend>>,
