@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 mod halves;
 
-use halves::{Found, Half, both_stored, ended, presence, started};
+use halves::{Half, Parts, both_stored, ended, presence, started};
 
 /// A pool beside the anchor: where its pages go, under the keys of the anchor's pages.
 #[derive(Clone, Debug)]
@@ -76,10 +76,12 @@ pub struct PoolLookup {
 ///    the call; the second half starts at the call, too, if the first is done by then, else when the [`Pending`] is
 ///    polled and the first half is done. Core has no thread that could do it sooner.
 /// 5. *Dropped early*, a `Pending` drops the interest in what has started, which goes on, and a second half that
-///    has not started never does. Nothing is torn: after a set, sidecar pages may be there without an anchor, so
-///    the page is not there, and the next set finds them present. After a remove, the page is gone, and sidecar
-///    pages may be left, which nobody sees.
-/// 6. *Deadline.* Each half has the call's deadline: a set or remove is answered after twice that at most.
+///    has not started never does: its pages go back to their pools at once. Nothing is torn: after a set, sidecar
+///    pages may be there without an anchor, so the page is not there, and the next set finds them present. After a
+///    remove, the page is gone, and sidecar pages may be left, which nobody sees. Who has several sets under way
+///    polls them together, so that no anchor waits for the set before it.
+/// 6. *Deadline.* Each half has the call's deadline from its own start: a set or remove that is polled is answered
+///    after twice that at most.
 ///
 /// An anchor without bytes is *logical* ([`PoolSet::logical`]): then the sidecars that hold all pages stand for it.
 ///
@@ -198,13 +200,13 @@ impl PoolSet {
 
     /// Fetches pages (contract 3).
     pub fn batch_get(&self, batch: Vec<PoolGet>, call: Call) -> Pending<Outcomes<Option<PoolPages<Page>>>> {
-        let mut found: Vec<Found> = Vec::with_capacity(batch.len());
+        let mut found: Vec<Parts> = Vec::with_capacity(batch.len());
         let mut anchors = (Vec::new(), Vec::new());
         let mut sidecars: Vec<(Vec<usize>, Vec<Get>)> = Vec::new();
         sidecars.resize_with(self.sidecars.len(), Default::default);
         for (index, PoolGet { key, into }) in batch.into_iter().enumerate() {
             let checked = self.check("get page", &key, &into);
-            found.push(Found::new(checked.clone(), self.sidecars.len()));
+            found.push(Parts::new(checked.clone(), self.sidecars.len()));
             if checked.is_err() {
                 continue;
             }
@@ -227,7 +229,7 @@ impl PoolSet {
             if let Some(half) = anchor {
                 ended(half, |index, outcome| found[index].add(None, outcome)).await;
             }
-            found.into_iter().map(Found::outcome).collect()
+            found.into_iter().map(Parts::outcome).collect()
         })
     }
 

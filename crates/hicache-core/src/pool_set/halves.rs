@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Waker};
 pub(super) type Half<T> = (Vec<usize>, Pending<Outcomes<T>>);
 
 /// A page of the chain as its parts come in.
-pub(super) struct Found {
+pub(super) struct Parts {
     pages: PoolPages<Page>,
     verdict: Result<bool>,
 }
 
-impl Found {
+impl Parts {
     pub(super) fn new(checked: Result<()>, sidecars: usize) -> Self {
         let pages = PoolPages { anchor: None, sidecars: vec![None; sidecars] };
         Self { pages, verdict: checked.map(|()| true) }
