@@ -35,6 +35,7 @@ mod options;
 mod page_file;
 mod probe;
 mod record;
+mod ring;
 mod root;
 mod scan;
 mod slot;

@@ -17,6 +17,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// How often a set tries again when others clear the namespace, or damage is replaced, under its hands.
 const ATTEMPTS_MAX: u32 = 8;
 
+/// Pieces that one call of the ring takes, with room for the tail (the kernel's IOV_MAX is 1024).
+const PIECES_MAX: u32 = 1000;
+
 /// Page files of one namespace in one directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageFiles<'a> {
@@ -228,9 +231,26 @@ impl PageFiles<'_> {
             Counters::add(&self.counters.misses, 1);
             return Ok(None);
         };
+        match trailer.map_or_else(|flaw| Err((flaw, None)), |trailer| self.judge(key, into, trailer)) {
+            Ok((page, verified)) => Ok(self.serve(page, verified, mode)),
+            Err((flaw, _)) => {
+                Counters::add(&self.counters.damaged, 1);
+                self.set_aside_if_we_may(path, stat.as_ref(), &flaw);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether what was read is the page of that key, and whether its bytes could be verified. Gives the page back
+    /// when it is not.
+    fn judge(
+        &self,
+        key: &PageKey,
+        into: PageMut,
+        trailer: Trailer,
+    ) -> std::result::Result<(Page, bool), (Flaw, Option<PageMut>)> {
         let page = into.freeze();
-        let checked = trailer.and_then(|trailer| {
-            trailer.check(self.namespace.digest(), key, page.len())?;
+        let checked = trailer.check(self.namespace.digest(), key, page.len()).and_then(|()| {
             match trailer.checksum.filter(|_| self.checksum) {
                 Some(checksum) if checksum != Checksum::of(&page) => {
                     Err(Flaw::Wrong("its bytes fail their checksum".to_string()))
@@ -239,13 +259,40 @@ impl PageFiles<'_> {
             }
         });
         match checked {
-            Err(flaw) => {
-                Counters::add(&self.counters.damaged, 1);
-                self.set_aside_if_we_may(path, stat.as_ref(), &flaw);
-                Ok(None)
-            }
-            Ok(verified) => Ok(self.serve(page, verified, mode)),
+            Ok(verified) => Ok((page, verified)),
+            Err(flaw) => Err((flaw, page.try_thaw().ok())),
         }
+    }
+
+    /// How the ring can read a page straight into its pieces: path, flags and bytes after the page. `None` where
+    /// the page must bounce, goes through the page cache, or is of another shape.
+    pub(crate) fn plan_read(&self, key: &PageKey, into: &PageMut) -> Option<(String, i32, usize)> {
+        let shape = self.shape();
+        let straight = matches!(self.mode(into.pool()), Mode::Direct(_))
+            && into.planes() < PIECES_MAX
+            && self.namespace.check_shape("get page", into.planes(), into.len()).is_ok();
+        straight.then(|| (page_path(self.namespace.digest(), key), libc::O_DIRECT, shape.tail_len()))
+    }
+
+    /// Ends a get whose page the ring has read whole, with this tail. What fails its check is read again, by rules
+    /// that know what to do with it.
+    pub(crate) fn end_read(
+        &self,
+        key: &PageKey,
+        into: PageMut,
+        trailer: std::result::Result<Trailer, Flaw>,
+        slot: &mut Slot,
+    ) -> Result<Option<Page>> {
+        let Ok(trailer) = trailer else { return self.get(key, into, slot) };
+        match self.judge(key, into, trailer) {
+            Ok((page, verified)) => Ok(self.serve(page, verified, Mode::Direct(self.root.block()))),
+            Err((_, Some(into))) => self.get(key, into, slot),
+            Err((flaw, None)) => Err(self.root.failed("get page", "", io::Error::other(flaw.to_string()))),
+        }
+    }
+
+    pub(crate) fn count_miss(&self) {
+        Counters::add(&self.counters.misses, 1);
     }
 
     /// A page that is what it should be, as far as was looked.

@@ -2,7 +2,8 @@
 
 use crate::backend::FileBackend;
 use crate::engine::{Engine, Lane, closed};
-use crate::options::{FileOptions, OPTIONS};
+use crate::options::{self, FileOptions, OPTIONS};
+use crate::ring::DEPTH;
 use crate::root::{Root, namespace_folder};
 use crate::scan;
 use crate::slot::Slots;
@@ -14,6 +15,7 @@ use hicache_core::{
 };
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,15 +76,34 @@ impl FileStore {
         check_distinct(&roots)?;
         let block = roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE);
         let slots = Slots::map(workers(&options), block, options.common.huge_pages)?;
-        let fallbacks = slots.pool().region().fallbacks().to_vec();
-        let engine = Engine::start(slots.take()).map_err(|error| {
+        let mut fallbacks = slots.pool().region().fallbacks().to_vec();
+        let mut engine = Engine::start(slots.take()).map_err(|error| {
             Error::new(ErrorKind::Exhausted, "open store")
                 .why("the engine's threads could not be started")
                 .fix("raise ulimit -u, or set threads to fewer")
                 .because(error)
         })?;
+        if options.engine != options::Engine::Threads {
+            match engine.add_ring(options.depth.map_or(DEPTH, NonZeroU32::get), block, sys) {
+                Ok(()) => (),
+                Err(why) if options.engine == options::Engine::IoUring => return Err(no_ring(&why)),
+                Err(why) => fallbacks
+                    .push(told(Fallback { what: "io_uring", why: format!("{why}; threads instead") })),
+            }
+        }
         Ok(Self { files: Arc::new(Files { roots, options, fallbacks }), engine: Arc::new(engine) })
     }
+}
+
+fn told(fallback: Fallback) -> Fallback {
+    tracing::warn!(what = fallback.what, why = fallback.why, "fallback");
+    fallback
+}
+
+fn no_ring(why: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, "open store")
+        .why(format_args!("the engine io_uring is asked for and does not work here: {why}"))
+        .fix("set engine=auto to let it fall back to threads")
 }
 
 /// A path as a URL has it: `file:/path`, `file:relative`, or `file:///path`.
@@ -204,7 +225,8 @@ impl Store for FileStore {
     }
 
     fn health(&self) -> Health {
-        let mut health = Health::new("threads", "files");
+        let engine = if self.engine.has_ring() { "io_uring" } else { "threads" };
+        let mut health = Health::new(engine, "files");
         health.writable = self.files.roots.iter().all(Root::is_writable);
         health.fallbacks.clone_from(&self.files.fallbacks);
         health.fallbacks.extend(self.files.roots.iter().flat_map(Root::fallbacks));

@@ -43,6 +43,10 @@ pub enum SysCall {
     Unlink,
     /// Making a directory.
     MakeDir,
+    /// The ring's turn to the kernel, to submit and to wait.
+    Enter,
+    /// The completion of a read by the ring: what the seam says stands in its place.
+    Completion,
 }
 
 /// What the seam lets happen to a call.
@@ -350,6 +354,21 @@ impl Sys {
     /// Takes the lock on `file`, or fails at once with EWOULDBLOCK when somebody has it.
     pub(crate) fn lock(&self, file: &OwnedFd) -> io::Result<()> {
         Ok(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?)
+    }
+
+    /// The ring's turn to the kernel.
+    pub(crate) fn check_enter(&self) -> io::Result<()> {
+        self.check(SysCall::Enter, "")
+    }
+
+    /// What the ring is told of a read that has `result`: bytes, or an errno below zero.
+    pub(crate) fn completion(&self, result: i32, path: impl Fn() -> String) -> i32 {
+        match self.ask(SysCall::Completion, path) {
+            Verdict::Pass => result,
+            Verdict::Fail(errno) => -errno,
+            Verdict::AtMost(len) => result.min(len as i32),
+            Verdict::Claim(len) => len as i32,
+        }
     }
 
     fn check(&self, call: SysCall, path: &str) -> io::Result<()> {

@@ -6,7 +6,7 @@ use hicache_core::{
     Call, Deadline, Depth, ErrorKind, Get, Namespace, PageIndex, PageLayout, Put, StorageBackendExt, Store,
     Stored,
 };
-use hicache_file::{Direct, Durability, FileOptions, FileStore, Seam, SysCall, Verdict};
+use hicache_file::{Direct, Durability, Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
 use stage::{Stage, in_child, key, put, seam};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -119,7 +119,11 @@ fn b039_an_error_or_a_panic_on_one_page_stops_nothing_else() {
             assert!(errno != 0, "a defect in the worker");
             Some(Verdict::Fail(errno))
         });
-        let options = FileOptions { threads: std::num::NonZeroU32::new(1), ..Default::default() };
+        let options = FileOptions {
+            threads: std::num::NonZeroU32::new(1),
+            engine: Engine::Threads,
+            ..Default::default()
+        };
         let stage = Stage::with(4096, options, rule);
         (0..8).for_each(|n| assert_eq!(stage.set(n).unwrap(), Stored::Written));
         armed.store(true, Ordering::SeqCst);
@@ -342,7 +346,8 @@ fn a_get_into_a_claimed_slot_answers_only_when_nothing_can_write_to_it() {
 
 #[test]
 fn what_waits_behind_a_stuck_read_is_answered_at_its_deadline_and_never_begun() {
-    let options = FileOptions { threads: std::num::NonZeroU32::new(1), ..Default::default() };
+    let options =
+        FileOptions { threads: std::num::NonZeroU32::new(1), engine: Engine::Threads, ..Default::default() };
     let (stage, gate, armed) = gated(SysCall::Read, options);
     stage.set(1).unwrap();
     armed.store(true, Ordering::SeqCst);
