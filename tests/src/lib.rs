@@ -1,1 +1,7 @@
-//! Integration tests over the facade and the command; the tests are in `tests/`.
+//! What the tests in `tests/` share: the command in a home of its own, and how to skip aloud.
+
+mod command;
+mod skip;
+
+pub use command::{Home, Ran, key};
+pub use skip::skip;

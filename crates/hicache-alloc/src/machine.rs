@@ -114,10 +114,8 @@ mod tests {
     #[test]
     fn more_than_the_machine_has_is_refused_before_it_is_reserved() {
         assert!(check_exists(4096).is_ok());
-        let error = check_exists(1 << 47).unwrap_err();
-        assert!(
-            matches!(error, AllocError::Exhausted { shortage: Shortage::Memory { wanted, .. }, .. } if wanted == 1 << 47)
-        );
+        let AllocError::Exhausted { shortage, .. } = check_exists(1 << 47).unwrap_err() else { panic!() };
+        assert!(matches!(shortage, Shortage::Memory { wanted, .. } if wanted == 1 << 47));
     }
 
     #[test]

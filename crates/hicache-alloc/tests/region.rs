@@ -41,7 +41,8 @@ fn len_is_what_was_asked_and_capacity_what_is_mapped() {
 fn prefault_has_every_page_resident() {
     for backing in BACKINGS {
         for (prefault, kib) in [(Prefault::On, 1024), (Prefault::Off, 0)] {
-            let region = RegionSpec { len: 1 << 20, backing, prefault, ..Default::default() }.map().unwrap();
+            let region =
+                RegionSpec { len: 1 << 20, backing, prefault, huge_pages: HugePages::Off }.map().unwrap();
             assert_eq!(resident_kib(&region), kib, "{backing:?} {prefault:?}");
         }
     }
@@ -57,9 +58,8 @@ fn resident_kib(region: &Region) -> usize {
 
 #[test]
 fn a_memfd_has_its_blocks_before_the_first_touch() {
-    let region =
-        RegionSpec { len: 1 << 20, backing: Backing::Memfd, prefault: Prefault::Off, ..Default::default() };
-    let region = region.map().unwrap();
+    let (backing, prefault) = (Backing::Memfd, Prefault::Off);
+    let region = RegionSpec { len: 1 << 20, backing, prefault, huge_pages: HugePages::Off }.map().unwrap();
     let stat = rustix::fs::fstat(region.fd().unwrap()).unwrap();
     assert_eq!(stat.st_size, 1 << 20);
     assert_eq!(stat.st_blocks * 512, 1 << 20);

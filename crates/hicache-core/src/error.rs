@@ -74,8 +74,7 @@ impl fmt::Display for ErrorKind {
 #[error(transparent)]
 pub struct Error(Arc<Inner>);
 
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{}", self.line())]
+#[derive(Clone, Debug)]
 struct Inner {
     kind: ErrorKind,
     operation: &'static str,
@@ -83,7 +82,6 @@ struct Inner {
     why: Option<String>,
     facts: Vec<(&'static str, String)>,
     fix: Option<String>,
-    #[source]
     cause: Option<Cause>,
 }
 
@@ -166,8 +164,30 @@ impl Inner {
             line.push_str("; ");
             line.push_str(fix);
         }
-        line
+        one_line(line)
     }
+}
+
+impl fmt::Display for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line())
+    }
+}
+
+/// By hand, since the derived source would be the `Arc`, and nobody could downcast it to the cause.
+impl std::error::Error for Inner {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// What a user wrote may hold line ends and terminal codes; an error that quotes it does not.
+fn one_line(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(plain).collect()
 }
 
 impl fmt::Debug for Error {

@@ -287,6 +287,8 @@ impl FromStr for PageLayout {
             }
             _ => return Err(malformed()),
         };
-        Self::new(geometry, field("order")?.parse()?)
+        let layout = Self::new(geometry, field("order")?.parse()?)?;
+        // Anything more, or otherwise written, is not this fingerprint.
+        if layout.to_string() == text { Ok(layout) } else { Err(malformed()) }
     }
 }

@@ -143,13 +143,9 @@ impl MemoryBackend {
         let mut shared = self.store.open_shared()?;
         let len = put.page.len() as u64;
         let full = shared.len + len > self.store.len_max;
-        let digest = self.namespace.digest();
-        if let Some(held) = shared.namespaces.get(&digest) {
-            held.namespace.check_layout(&self.namespace)?;
-            if held.pages.contains_key(&put.key) {
-                Counters::add(&self.counters.present, 1);
-                return Ok(Stored::Present);
-            }
+        if self.held(&shared)?.is_some_and(|held| held.pages.contains_key(&put.key)) {
+            Counters::add(&self.counters.present, 1);
+            return Ok(Stored::Present);
         }
         if full {
             return Err(Error::new(ErrorKind::NoSpace, "set page")
@@ -158,7 +154,12 @@ impl MemoryBackend {
                 .fix("raise its capacity option"));
         }
         let fresh = || Held { namespace: self.namespace.clone(), pages: HashMap::new() };
-        shared.namespaces.entry(digest).or_insert_with(fresh).pages.insert(put.key, flatten(&put.page));
+        shared
+            .namespaces
+            .entry(self.namespace.digest())
+            .or_insert_with(fresh)
+            .pages
+            .insert(put.key, flatten(&put.page));
         shared.len += len;
         Counters::add(&self.counters.written, 1);
         Counters::add(&self.counters.bytes_written, len);
@@ -168,7 +169,7 @@ impl MemoryBackend {
     fn get(&self, key: &PageKey, mut into: PageMut) -> Result<Option<Page>> {
         self.namespace.check_shape("get page", into.planes(), into.len())?;
         let shared = self.store.open_shared()?;
-        let held = shared.namespaces.get(&self.namespace.digest());
+        let held = self.held(&shared)?;
         let Some(page) = held.and_then(|held| held.pages.get(key)) else {
             Counters::add(&self.counters.misses, 1);
             return Ok(None);
@@ -184,16 +185,24 @@ impl MemoryBackend {
 
     fn exists(&self, key: &PageKey) -> Result<bool> {
         let shared = self.store.open_shared()?;
-        Ok(shared.namespaces.get(&self.namespace.digest()).is_some_and(|held| held.pages.contains_key(key)))
+        Ok(self.held(&shared)?.is_some_and(|held| held.pages.contains_key(key)))
     }
 
     fn remove(&self, key: &PageKey) -> Result<bool> {
         let mut shared = self.store.open_shared()?;
+        self.held(&shared)?;
         let held = shared.namespaces.get_mut(&self.namespace.digest());
         let Some(page) = held.and_then(|held| held.pages.remove(key)) else { return Ok(false) };
         shared.len -= page.len() as u64;
         Counters::add(&self.counters.removed, 1);
         Ok(true)
+    }
+
+    /// The namespace as it was recorded, maybe after this backend was opened, and then maybe with another layout.
+    fn held<'a>(&self, shared: &'a Shared) -> Result<Option<&'a Held>> {
+        let held = shared.namespaces.get(&self.namespace.digest());
+        held.map_or(Ok(()), |held| held.namespace.check_layout(&self.namespace))?;
+        Ok(held)
     }
 
     fn each<I, T: Send + 'static>(

@@ -81,9 +81,10 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] for a bad model name, or a rank that is not below its size.
+    /// [`ErrorKind::InvalidConfig`] for a bad name of the model or the pool, or a rank that is not below its size.
     pub fn of(identity: &Identity) -> Result<Self> {
         check_name(&identity.model)?;
+        check_name(&identity.pool)?;
         let mut facts = vec![
             match &identity.revision {
                 Some(revision) => ("revision", revision.clone()),

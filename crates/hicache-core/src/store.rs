@@ -16,7 +16,8 @@ use std::time::SystemTime;
 /// 2. *Nothing of others.* `clear` removes the pages of its namespace and nothing else. What the store did not
 ///    lay down it neither serves, counts as a page, nor deletes.
 /// 3. *Close* ends what was accepted, then refuses: everything after it is
-///    [`Closed`](crate::ErrorKind::Closed). Closing twice is fine. A dropped store does the same.
+///    [`Closed`](crate::ErrorKind::Closed). Closing twice is fine. Dropping the last of the store's and its
+///    backends' handles ends what was accepted, too.
 /// 4. *Told.* What was asked for and not got is in [`Health::fallbacks`], and was logged once.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {

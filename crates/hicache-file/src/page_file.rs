@@ -197,6 +197,7 @@ impl PageFiles<'_> {
     /// Fetches a page into `into`. What fails its check is set aside, counted, and answered as a miss.
     pub(crate) fn get(&self, key: &PageKey, into: PageMut, slot: &mut Slot) -> Result<Option<Page>> {
         self.namespace.check_shape("get page", into.planes(), into.len())?;
+        self.check_record()?;
         let path = page_path(self.namespace.digest(), key);
         let read = self.read_into(&path, key, into, slot);
         read.map_err(|error| self.root.failed("get page", &path, error))
@@ -340,6 +341,7 @@ impl PageFiles<'_> {
 
     /// Whether a page is there: by its name and length, without reading it.
     pub(crate) fn exists(&self, key: &PageKey) -> Result<bool> {
+        self.check_record()?;
         let path = page_path(self.namespace.digest(), key);
         match self.root.sys().stat(self.root.dir(), &path) {
             Ok(stat) => Ok(self.flaw_of(&stat).is_none()),
@@ -350,6 +352,7 @@ impl PageFiles<'_> {
 
     /// Removes a page. False when none was there.
     pub(crate) fn remove(&self, key: &PageKey) -> Result<bool> {
+        self.check_record()?;
         let path = page_path(self.namespace.digest(), key);
         match self.root.sys().unlink(self.root.dir(), &path) {
             Ok(()) => {
@@ -490,13 +493,32 @@ impl PageFiles<'_> {
         }
     }
 
+    /// Whether the pages here have the layout that this backend was opened with: another may have made the record
+    /// since. Without a record there is nothing to mix up; a damaged one is for the next set.
+    fn check_record(&self) -> Result<()> {
+        if self.recorded.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let digest = self.namespace.digest();
+        match self.root.read_namespace(digest) {
+            Ok(Ok(held)) => {
+                held.check_layout(self.namespace)?;
+                self.recorded.store(true, Ordering::Release);
+                Ok(())
+            }
+            Ok(Err(_)) => Ok(()),
+            Err(error) if is_absence(&error) => Ok(()),
+            Err(error) => Err(self.root.failed("open namespace", &namespace_folder(digest), error)),
+        }
+    }
+
     /// Makes the record, or checks the one that is there.
     fn record_namespace(&self, folder: &str) -> io::Result<()> {
         let path = format!("{folder}/{}", record::NAMESPACE);
         let text = record::encode_namespace(self.namespace);
         for _ in 0..ATTEMPTS_MAX {
             match self.root.read_namespace(self.namespace.digest()) {
-                Ok(Ok(held)) => return self.namespace.check_layout(&held).map_err(io::Error::other),
+                Ok(Ok(held)) => return held.check_layout(self.namespace).map_err(io::Error::other),
                 Ok(Err(why)) => self.set_aside(&path, None, &Flaw::Wrong(why))?,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => (),
                 Err(error) => return Err(error),

@@ -205,7 +205,8 @@ fn namespaces_of_any_name_keep_apart_and_a_layout_is_for_good() {
     });
     let mut held: Vec<String> = held.iter().map(|namespace| namespace.name().to_string()).collect();
     let mut names = names.to_vec();
-    (held.sort(), names.sort());
+    held.sort();
+    names.sort();
     assert_eq!(held, names);
 }
 

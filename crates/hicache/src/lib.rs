@@ -1,1 +1,65 @@
 //! The storage tier under the KV cache of LLM inference engines.
+//!
+//! Prefix KV pages live in page-aligned host memory and move, without a copy where the device allows it, to and
+//! from a store that a URL names. A store never serves a wrong byte: what is damaged is a miss.
+//!
+//! ```
+//! use hicache::{Call, HostPool, KeyUnits, Namespace, PageKey, PageLayout, Prefix, Put, RegionSpec};
+//! use std::num::NonZeroUsize;
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let url = format!("file:{}", folder.path().display());
+//! // A store is what a URL opens, a backend is that store seen through one namespace.
+//! let store = hicache::open(&url)?;
+//! let layout = PageLayout::opaque(64 << 10)?;
+//! let backend = store.backend(Namespace::named("example", layout)?)?;
+//!
+//! // Host memory, cut into slots that the device can reach without a copy.
+//! let strides = layout.strides(4, backend.capabilities().alignment)?;
+//! let region = RegionSpec { len: strides.region_len(), ..Default::default() }.map()?;
+//! let pool = HostPool::new(region, strides, &[])?;
+//!
+//! // Keys are a hash chain over the tokens: four tokens, pages of two.
+//! let keys = PageKey::of_pages(None, &[1, 2, 3, 4], NonZeroUsize::MIN.saturating_add(1), KeyUnits::Token)?;
+//! let mut parent = None;
+//! let mut batch = Vec::new();
+//! for (key, mut page) in keys.iter().zip(pool.alloc(2).expect("four slots are free")) {
+//!     page.piece_mut(0).copy_from(0, key.as_bytes());
+//!     batch.push(Put { key: *key, parent, page: page.freeze() });
+//!     parent = Some(*key);
+//! }
+//! let stored = backend.batch_set(batch, Call::default()).wait();
+//! assert!(stored.first_error().is_none());
+//!
+//! // The longest stored run of a chain, in order.
+//! let run = Prefix::new(backend, keys.iter().copied(), pool, NonZeroUsize::MIN, Call::default());
+//! let pages = run.wait().collect::<Result<Vec<_>, _>>()?;
+//! assert_eq!(pages.len(), 2);
+//! assert_eq!(&pages[1].bytes(0).expect("private memory")[..32], keys[1].as_bytes());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Each kind of store is a feature: `file` (default). `memory:` is always there.
+#![forbid(unsafe_code)]
+
+mod config;
+mod document;
+mod environment;
+mod opener;
+
+pub use config::ConfigFile;
+pub use environment::Environment;
+#[cfg(feature = "file")]
+pub use hicache_file as file;
+
+pub use hicache_core::{
+    Alignment, AllocError, Backing, Busy, COMMON_OPTIONS, Call, Capabilities, CommonOptions, Counters, DType,
+    Deadline, Depth, Digest, Error, ErrorKind, Expiry, Fallback, Found, Geometry, Get, Health, HostPool,
+    HugePageSize, HugePages, Identity, KeyUnits, MemoryStore, Namespace, OptionSpec, Outcomes, Page,
+    PageIndex, PageKey, PageLayout, PageMut, PageOrder, Pending, Piece, PieceMut, Prefault, Prefix,
+    PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError, Registrar, Registration, Reply,
+    Result, STORAGE_BATCH_SIZE, Scan, Source, State, Stats, StorageBackend, StorageBackendExt, Store,
+    StoreFactory, StoreOptions, StoreRegistry, Stored, Strides, namespace_seed, parse_bool, parse_count,
+    parse_duration, parse_size, replies,
+};
+pub use opener::{Opener, memory_available, open, registry};

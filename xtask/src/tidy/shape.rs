@@ -215,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_111_characters_is_caught() {
-        assert_eq!(broken("a.rs", &format!("//! {}\n", "é".repeat(107))), [("line-length", 1)]);
-        assert_eq!(broken("a.rs", &format!("//! {}\n", "é".repeat(106))), []);
+    fn a_line_of_121_characters_is_caught() {
+        assert_eq!(broken("a.rs", &format!("//! {}\n", "é".repeat(117))), [("line-length", 1)]);
+        assert_eq!(broken("a.rs", &format!("//! {}\n", "é".repeat(116))), []);
     }
 
     #[test]

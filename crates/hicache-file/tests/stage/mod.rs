@@ -86,8 +86,8 @@ impl Stage {
         let sink = Arc::clone(&finds);
         let scan = Scan { namespace: None, depth, repair };
         self.store.scan(scan, Box::new(move |found| sink.lock().unwrap().push(found))).wait().unwrap();
-        let found = std::mem::take(&mut *finds.lock().unwrap());
-        found
+        let mut finds = finds.lock().unwrap();
+        std::mem::take(&mut *finds)
     }
 
     /// Every slot is free, at once or soon.

@@ -1,0 +1,98 @@
+//! `hicache demo`: conversations over one system prompt, with a restart half way.
+
+use crate::args::Demo;
+use crate::failure::{Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output};
+use crate::progress;
+use crate::replayer::{Replayer, Rules};
+use crate::report::{Report, Size};
+use crate::session::Session;
+use hicache::PageLayout;
+use std::time::Instant;
+
+const PAGE_LEN: usize = 256 << 10;
+const POOL_PAGES: u32 = 256;
+const CONVERSATIONS: u64 = 12;
+const TURNS: u64 = 10;
+/// Blocks of the system prompt, which every conversation begins with.
+const PROMPT_BLOCKS: u64 = 16;
+/// Blocks that each turn adds.
+const TURN_BLOCKS: u64 = 20;
+
+pub(crate) fn run(args: &Demo, output: &mut Output) -> Result {
+    let layout = PageLayout::opaque(PAGE_LEN)?;
+    let rules = Rules { layout, pool_pages: POOL_PAGES, verify: true };
+    let interrupt = Interrupt::listen()?;
+    let blocks = PROMPT_BLOCKS + CONVERSATIONS * TURNS * TURN_BLOCKS;
+    let bytes = blocks * PAGE_LEN as u64;
+    if !output.is_json() && !output.is_quiet() {
+        output::note(format_args!(
+            "{CONVERSATIONS} conversations of {TURNS} turns over one system prompt: {blocks} pages of {}",
+            Size(PAGE_LEN as u64)
+        ));
+    }
+    let mut session = Session::open_or_temporary(&args.place)?;
+    let is_temporary = session.temporary().is_some();
+    let (report, memory) = session.run(|session| {
+        check_room(session, bytes)?;
+        let mut replayer = Replayer::new(session, rules, &interrupt)?;
+        let started = Instant::now();
+        let bar = progress::bar(output, Some(CONVERSATIONS * TURNS), "requests");
+        for turn in 0..TURNS {
+            if turn == TURNS / 2 {
+                replayer.restart()?;
+            }
+            for conversation in 0..CONVERSATIONS {
+                replayer.request(&blocks_of(conversation, turn))?;
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        replayer.counts().tell_errors();
+        Ok((Report::of(&replayer, started.elapsed()), memory_line(&replayer)))
+    })?;
+    if output.is_json() {
+        output.document(&report)?;
+        return Ok(report.ending());
+    }
+    report.print(output)?;
+    output.line(memory)?;
+    if is_temporary {
+        output.line("           the temporary store is removed again")?;
+    }
+    output.line("next       hicache doctor: what this machine allows, and what fixes the rest")?;
+    output.line("           hicache replay --trace FILE --verify: the same over your own requests")?;
+    Ok(report.ending())
+}
+
+/// The blocks of a turn: the prompt, the turns before it, and its own.
+fn blocks_of(conversation: u64, turn: u64) -> Vec<u64> {
+    let first = PROMPT_BLOCKS + conversation * TURNS * TURN_BLOCKS;
+    (0..PROMPT_BLOCKS).chain(first..first + (turn + 1) * TURN_BLOCKS).collect()
+}
+
+/// Refuses before it begins what would end in a full file system.
+fn check_room(session: &Session, bytes: u64) -> Result<()> {
+    let available = session.store().health().available_len;
+    match available.filter(|available| *available < bytes + bytes / 8) {
+        Some(available) => Err(Failure::Store(
+            hicache::Error::new(hicache::ErrorKind::NoSpace, "run demo")
+                .why(format_args!("it needs {}, and {} are free", Size(bytes), Size(available)))
+                .with("store", session.url())
+                .fix("free space there, or name a store elsewhere with --backend"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What the machine gave for the pool.
+fn memory_line(replayer: &Replayer<'_>) -> String {
+    let region = replayer.pool().region();
+    format!(
+        "memory     pool of {}, {} of it on huge pages, pages of {}",
+        Size(region.capacity() as u64),
+        Size(region.huge_len() as u64),
+        Size(region.page_size().bytes() as u64)
+    )
+}

@@ -1,0 +1,207 @@
+//! `hicache list`, `stat`, `verify`, `namespaces`, `drop`: a store as a whole.
+
+use crate::args::{Drop, Inspect, Place, Verify};
+use crate::failure::{Ending, Result};
+use crate::output::{self, Output};
+use crate::progress;
+use crate::report::Size;
+use crate::session::{Absent, Session};
+use hicache::{Depth, Found, Namespace, Pending, Scan, State};
+use serde_json::{Value, json};
+use std::sync::{Arc, mpsc};
+use std::time::SystemTime;
+
+/// Finds that wait for the output.
+const FINDS_MAX: usize = 1024;
+
+pub(crate) fn list(args: &Inspect, output: &mut Output) -> Result {
+    let mut session = Session::open(&args.place, Absent::Refuse)?;
+    let mut first = true;
+    let listed = session.run(|session| list_pages(session, args, output, &mut first));
+    if output.is_json() {
+        match &listed {
+            // Part of the document is out already: its end says why there is no more.
+            Err(failure) if !first => {
+                output.bytes(b"],\"error\":")?;
+                output.json(&failure.document())?;
+                output.bytes(b"}\n")?;
+            }
+            Err(_) => (),
+            Ok(()) => output.bytes(if first { b"{\"keys\":[]}\n" } else { b"]}\n" })?,
+        }
+    }
+    listed.map(|()| Ending::Done)
+}
+
+fn list_pages(session: &Session, args: &Inspect, output: &mut Output, first: &mut bool) -> Result<()> {
+    let now = SystemTime::now();
+    let scan = Scan { namespace: only(session, args)?.map(|one| one.digest()), ..Scan::default() };
+    walk(session, &scan, |found| {
+        let Some(key) = found.key.filter(|_| found.state == State::Listed) else { return Ok(()) };
+        let written = found.written.and_then(|written| now.duration_since(written).ok());
+        let age = written.map_or(0.0, |age| age.as_secs_f64());
+        if !output.is_json() {
+            return output.line(format_args!("{key} {} {} {age:.0}s", found.len, found.namespace));
+        }
+        output.bytes(if *first { b"{\"keys\":[" } else { b"," })?;
+        *first = false;
+        output.json(&json!({
+            "key": key.to_string(), "namespace": &*found.namespace, "bytes": found.len, "age_seconds": age,
+        }))
+    })
+}
+
+pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
+    let stat = Session::open(&args.place, Absent::Refuse)?.run(|session| {
+        let only = only(session, args)?;
+        let (mut pages, mut bytes, mut files) = (0_u64, 0_u64, 0_u64);
+        let scan = Scan { namespace: only.as_ref().map(Namespace::digest), ..Scan::default() };
+        walk(session, &scan, |found| {
+            files += 1;
+            if found.state == State::Listed {
+                pages += 1;
+                bytes += found.len;
+            }
+            Ok(())
+        })?;
+        let namespaces = if only.is_some() { 1 } else { session.namespaces()?.len() };
+        let health = session.store().health();
+        let mut stat = json!({
+            "pages": pages, "bytes": bytes, "namespaces": namespaces, "files": files, "format": health.format,
+        });
+        if let Some(available) = health.available_len {
+            stat["capacity_bytes"] = Value::from(bytes + available);
+        }
+        Ok(stat)
+    })?;
+    if output.is_json() {
+        output.document(&stat)?;
+        return Ok(Ending::Done);
+    }
+    let size = |name: &str| stat[name].as_u64().map_or("unknown".to_owned(), |bytes| Size(bytes).to_string());
+    output.line(format_args!("pages       {}", stat["pages"]))?;
+    output.line(format_args!("bytes       {}", size("bytes")))?;
+    output.line(format_args!("capacity    {}", size("capacity_bytes")))?;
+    output.line(format_args!("namespaces  {}", stat["namespaces"]))?;
+    output.line(format_args!("files       {}", stat["files"]))?;
+    output.line(format_args!("format      {}", stat["format"].as_str().unwrap_or_default()))?;
+    Ok(Ending::Done)
+}
+
+pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
+    let (mut ok, mut wrong, mut torn, mut orphans, mut unverified, mut repaired) = (0, 0, 0, 0, 0, 0_u64);
+    Session::open(&args.inspect.place, Absent::Refuse)?.run(|session| {
+        let namespace = only(session, &args.inspect)?.map(|one| one.digest());
+        let bar = progress::bar(output, None, "pages");
+        walk(session, &Scan { namespace, depth: Depth::Contents, repair: args.repair }, |found| {
+            bar.inc(1);
+            let (count, flaw) = match &found.state {
+                State::Listed | State::Sound => (&mut ok, None),
+                State::Unverified => (&mut unverified, None),
+                State::Wrong(why) => (&mut wrong, Some(("wrong", why))),
+                State::Torn(why) => (&mut torn, Some(("torn", why))),
+                State::Orphan(why) => (&mut orphans, Some(("orphan", why))),
+            };
+            *count += 1_u64;
+            repaired += u64::from(found.repaired);
+            if let Some((what, why)) = flaw {
+                let done = if found.repaired { " (removed)" } else { "" };
+                bar.suspend(|| output::note(format_args!("{what}: {}: {why}{done}", found.place)));
+            }
+            Ok(())
+        })?;
+        bar.finish_and_clear();
+        Ok(())
+    })?;
+    let pages = ok + wrong + torn + unverified;
+    if output.is_json() {
+        output.document(&json!({
+            "pages": pages, "ok": ok, "wrong": wrong, "torn": torn, "orphans": orphans, "unverified": unverified,
+            "repaired": repaired,
+        }))?;
+    } else {
+        output.line(format_args!(
+            "{pages} pages: {ok} ok, {wrong} wrong, {torn} torn, {unverified} unverified; {orphans} orphans; \
+             {repaired} repaired"
+        ))?;
+    }
+    Ok(if wrong + torn > 0 { Ending::DataWrong } else { Ending::Done })
+}
+
+pub(crate) fn namespaces(place: &Place, output: &mut Output) -> Result {
+    let rows = Session::open(place, Absent::Refuse)?.run(|session| {
+        let mut rows = Vec::new();
+        for namespace in session.namespaces()? {
+            let (mut pages, mut bytes) = (0_u64, 0_u64);
+            let scan = Scan { namespace: Some(namespace.digest()), ..Scan::default() };
+            walk(session, &scan, |found| {
+                if found.state == State::Listed {
+                    pages += 1;
+                    bytes += found.len;
+                }
+                Ok(())
+            })?;
+            rows.push((namespace, pages, bytes));
+        }
+        Ok(rows)
+    })?;
+    if output.is_json() {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(namespace, pages, bytes)| {
+                let digest = namespace.digest().to_string();
+                json!({ "name": namespace.name(), "digest": digest, "pages": pages, "bytes": bytes })
+            })
+            .collect();
+        output.document(&json!({ "namespaces": rows }))?;
+    } else {
+        for (namespace, pages, bytes) in rows {
+            output.line(format_args!(
+                "{}: {pages} pages, {}, {}",
+                namespace.name(),
+                Size(bytes),
+                namespace.layout()
+            ))?;
+        }
+    }
+    Ok(Ending::Done)
+}
+
+pub(crate) fn drop(args: &Drop, output: &mut Output) -> Result {
+    let removed = Session::open(&args.place, Absent::Refuse)?.run(|session| {
+        let namespace = session.known_namespace(&args.namespace)?;
+        let store = Arc::clone(session.store());
+        Ok(Pending::new(async move { store.clear(&namespace).await }).wait()?)
+    })?;
+    if output.is_json() {
+        output.document(&json!({ "removed": removed }))?;
+    } else {
+        output.line(format_args!("{removed} pages removed"))?;
+    }
+    Ok(Ending::Done)
+}
+
+/// The one namespace that is asked about, if there is one.
+fn only(session: &Session, args: &Inspect) -> Result<Option<Namespace>> {
+    args.namespace.as_ref().map(|name| session.known_namespace(name)).transpose()
+}
+
+/// Hands each find of a scan to `act`, on this thread, until there are no more or `act` fails.
+fn walk(session: &Session, scan: &Scan, mut act: impl FnMut(Found) -> Result<()>) -> Result<()> {
+    let (sender, receiver) = mpsc::sync_channel(FINDS_MAX);
+    std::thread::scope(|scope| {
+        // A store may walk inside the call, and then waits for room in the channel there.
+        let walk = scope.spawn(move || {
+            // When nobody reads any more, the rest of the walk is for nobody.
+            let hand = move |found| {
+                let _ = sender.send(found);
+            };
+            session.store().scan(scan.clone(), Box::new(hand)).wait()
+        });
+        let acted = receiver.iter().try_for_each(&mut act);
+        std::mem::drop(receiver);
+        let walked = walk.join().expect("a scan reports its failures");
+        acted?;
+        Ok(walked?)
+    })
+}

@@ -1,0 +1,176 @@
+//! `hicache put`, `get`, `exists`, `remove`: single pages, by hand.
+
+use crate::args::{Get, Keys, Put};
+use crate::failure::{Ending, Failure, Result};
+use crate::output::Output;
+use crate::session::{self, Absent, Session};
+use hicache::{Call, Namespace, Page, PageLayout, StorageBackendExt, Stored, memory_available};
+use serde_json::json;
+use std::fs::{File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Standard input or output, where a file is named.
+const STANDARD: &str = "-";
+/// The largest page where the machine does not say how much memory it has, in bytes.
+const LEN_MAX: u64 = 1 << 30;
+
+pub(crate) fn put(args: &Put, output: &mut Output) -> Result {
+    let bytes = read(&args.file)?;
+    let name = args.file.display();
+    if bytes.is_empty() {
+        return Err(Failure::Usage(format!("{name} is empty; a page has at least 1 byte")));
+    }
+    let stored = Session::open(&args.place, Absent::Make)?.run(|session| {
+        let namespace = match session.namespace(&args.namespace)? {
+            Some(namespace) => namespace,
+            None => Namespace::named(&args.namespace, PageLayout::opaque(bytes.len())?)?,
+        };
+        let page_len = namespace.layout().page_len();
+        if page_len != bytes.len() {
+            return Err(Failure::Usage(format!(
+                "{name} has {} bytes, and pages of namespace {:?} have {page_len}; name another --namespace",
+                bytes.len(),
+                args.namespace
+            )));
+        }
+        let layout = *namespace.layout();
+        let backend = session.backend(namespace)?;
+        let mut page = session::one_page(&layout, &*backend)?;
+        for (plane, piece) in (0..).zip(bytes.chunks(layout.piece_len())) {
+            page.piece_mut(plane).copy_from(0, piece);
+        }
+        let put = hicache::Put { key: args.key, parent: args.parent, page: page.freeze() };
+        Ok(backend.set(put).wait()?)
+    })?;
+    let stored = match stored {
+        Stored::Written => "written",
+        Stored::Present => "present",
+    };
+    if output.is_json() {
+        output.document(&json!({ "stored": stored }))?;
+    } else {
+        output.line(stored)?;
+    }
+    Ok(Ending::Done)
+}
+
+pub(crate) fn get(args: &Get, output: &mut Output) -> Result {
+    let to_standard = args.file.as_os_str() == STANDARD;
+    if to_standard && output.is_json() {
+        return Err(Failure::Usage(
+            "--json and the page cannot both go to standard output; name a file".to_owned(),
+        ));
+    }
+    let len = Session::open(&args.place, Absent::Refuse)?.run(|session| {
+        let Some(namespace) = session.namespace(&args.namespace)? else { return Ok(None) };
+        let layout = *namespace.layout();
+        let backend = session.backend(namespace)?;
+        let into = session::one_page(&layout, &*backend)?;
+        let Some(page) = backend.get(args.key, into).wait()? else { return Ok(None) };
+        if to_standard {
+            pieces(&page).try_for_each(|piece| output.bytes(piece))?;
+            output.finish()?;
+        } else {
+            write(&args.file, &page).map_err(Failure::file(format!("write {}", args.file.display())))?;
+        }
+        Ok(Some(page.len()))
+    })?;
+    if output.is_json() {
+        output.document(&json!({ "found": len.is_some(), "bytes": len.unwrap_or(0) }))?;
+    } else if let Some(len) = len.filter(|_| !to_standard) {
+        output.line(format_args!("{len} bytes"))?;
+    }
+    if len.is_none() {
+        crate::output::note(format_args!(
+            "not found: namespace {:?} has no sound page {}",
+            args.namespace, args.key
+        ));
+        return Ok(Ending::Failed);
+    }
+    Ok(Ending::Done)
+}
+
+pub(crate) fn exists(args: &Keys, output: &mut Output) -> Result {
+    let there = Session::open(&args.place, Absent::Refuse)?.run(|session| {
+        match session.namespace(&args.namespace)? {
+            None => Ok(vec![false; args.keys.len()]),
+            Some(namespace) => {
+                let outcomes = session.backend(namespace)?.batch_exists(&args.keys, Call::default()).wait();
+                Ok(outcomes.into_iter().collect::<hicache::Result<Vec<bool>>>()?)
+            }
+        }
+    })?;
+    if output.is_json() {
+        let prefix = there.iter().take_while(|there| **there).count();
+        output.document(&json!({ "exists": there, "prefix": prefix }))?;
+    } else {
+        for (key, there) in args.keys.iter().zip(there) {
+            output.line(format_args!("{key} {}", if there { "yes" } else { "no" }))?;
+        }
+    }
+    Ok(Ending::Done)
+}
+
+pub(crate) fn remove(args: &Keys, output: &mut Output) -> Result {
+    let removed = Session::open(&args.place, Absent::Refuse)?.run(|session| {
+        match session.namespace(&args.namespace)? {
+            None => Ok(0),
+            Some(namespace) => {
+                let outcomes = session.backend(namespace)?.batch_remove(&args.keys, Call::default()).wait();
+                let removed = outcomes.into_iter().collect::<hicache::Result<Vec<bool>>>()?;
+                Ok(removed.into_iter().filter(|removed| *removed).count())
+            }
+        }
+    })?;
+    if output.is_json() {
+        output.document(&json!({ "removed": removed }))?;
+    } else {
+        output.line(format_args!("{removed} of {} removed", args.keys.len()))?;
+    }
+    Ok(Ending::Done)
+}
+
+/// A whole file, no larger than a page can be here.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let len_max = memory_available().map_or(LEN_MAX, |available| available / 4);
+    let mut bytes = Vec::new();
+    let read = if path.as_os_str() == STANDARD {
+        io::stdin().take(len_max + 1).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(len_max + 1).read_to_end(&mut bytes))
+    };
+    read.map_err(Failure::file(format!("read {}", path.display())))?;
+    if bytes.len() as u64 > len_max {
+        return Err(Failure::Usage(format!(
+            "{} is larger than a quarter of the available memory",
+            path.display()
+        )));
+    }
+    Ok(bytes)
+}
+
+/// Writes a file that appears whole or not at all. What is no regular file (a pipe, a device) is written as it is.
+fn write(path: &Path, page: &Page) -> io::Result<()> {
+    let there = std::fs::metadata(path);
+    if there.as_ref().is_ok_and(|there| !there.is_file()) {
+        let mut file = File::options().write(true).open(path)?;
+        return pieces(page).try_for_each(|piece| file.write_all(piece));
+    }
+    // The file behind a symbolic link is replaced, not the link.
+    let path: PathBuf = if there.is_ok() { path.canonicalize()? } else { path.to_owned() };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(".hicache-get-")
+        // Less what the umask takes, as for any new file.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)?;
+    pieces(page).try_for_each(|piece| file.write_all(piece))?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn pieces(page: &Page) -> impl Iterator<Item = &[u8]> {
+    (0..page.planes()).map(|plane| page.bytes(plane).expect("the pool's memory is private"))
+}

@@ -1,0 +1,33 @@
+//! The commands, one file each, or one for those on the same thing.
+
+mod completions;
+mod demo;
+mod doctor;
+mod inspect;
+mod keys;
+mod page_keys;
+mod replay;
+
+use crate::args::Command;
+use crate::failure::Result;
+use crate::output::Output;
+
+/// Runs a command.
+pub(crate) fn run(command: Command, output: &mut Output) -> Result {
+    match command {
+        Command::Demo(args) => demo::run(&args, output),
+        Command::Replay(args) => replay::run(&args, output),
+        Command::Put(args) => keys::put(&args, output),
+        Command::Get(args) => keys::get(&args, output),
+        Command::Exists(args) => keys::exists(&args, output),
+        Command::Remove(args) => keys::remove(&args, output),
+        Command::List(args) => inspect::list(&args, output),
+        Command::Stat(args) => inspect::stat(&args, output),
+        Command::Verify(args) => inspect::verify(&args, output),
+        Command::Namespaces(place) => inspect::namespaces(&place, output),
+        Command::Drop(args) => inspect::drop(&args, output),
+        Command::PageKeys(args) => page_keys::run(&args, output),
+        Command::Doctor(place) => doctor::run(&place, output),
+        Command::Completions { shell } => completions::run(shell, output),
+    }
+}

@@ -1,0 +1,87 @@
+//! `hicache replay`.
+
+use crate::args::{Replay, Speed};
+use crate::failure::Result;
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output};
+use crate::progress;
+use crate::replayer::{Replayer, Rules};
+use crate::report::Report;
+use crate::session::Session;
+use crate::trace::{Request, Trace};
+use std::time::{Duration, Instant};
+
+pub(crate) fn run(args: &Replay, output: &mut Output) -> Result {
+    // What is wrong with them is told before anything is made.
+    let mut trace = Trace::open(&args.trace)?;
+    let layout = args.page.layout()?;
+    let rules = Rules { layout, pool_pages: args.pool_pages.get(), verify: args.verify };
+    let interrupt = Interrupt::listen()?;
+    let mut session = Session::open_or_temporary(&args.place)?;
+    let report = session.run(|session| {
+        let mut replayer = Replayer::new(session, rules, &interrupt)?;
+        let started = Instant::now();
+        let count = (args.requests > 0).then_some(args.requests);
+        let bar = progress::bar(output, count, "requests");
+        let pace = Pace { speed: args.speed, first: None, interrupt: &interrupt };
+        replay(args, &mut replayer, &mut trace, pace, || bar.inc(1))?;
+        bar.finish_and_clear();
+        replayer.counts().tell_errors();
+        Ok(Report::of(&replayer, started.elapsed()))
+    })?;
+    if output.is_json() {
+        output.document(&report)?;
+    } else {
+        report.print(output)?;
+    }
+    // To remove a temporary store takes a while; nobody need wait for that to read the report.
+    output.finish()?;
+    if session.temporary().is_some() && !output.is_json() && !output.is_quiet() {
+        output::note("removing the temporary store");
+    }
+    Ok(report.ending())
+}
+
+fn replay(
+    args: &Replay,
+    replayer: &mut Replayer<'_>,
+    trace: &mut Trace,
+    mut pace: Pace<'_>,
+    done: impl Fn(),
+) -> Result<()> {
+    for _ in 0..args.skip {
+        if trace.next().transpose()?.is_none() {
+            return Ok(());
+        }
+    }
+    let mut number = 0;
+    while args.requests == 0 || number < args.requests {
+        let Some(request) = trace.next().transpose()? else { break };
+        if number > 0 && args.restart_every.is_some_and(|every| number % every == 0) {
+            replayer.restart()?;
+        }
+        pace.wait(&request)?;
+        replayer.request(&request.hash_ids)?;
+        number += 1;
+        done();
+    }
+    Ok(())
+}
+
+/// When the next request is due.
+struct Pace<'a> {
+    speed: Speed,
+    /// When the first came, by the trace and by the clock.
+    first: Option<(f64, Instant)>,
+    interrupt: &'a Interrupt,
+}
+
+impl Pace<'_> {
+    fn wait(&mut self, request: &Request) -> Result<()> {
+        let Speed::Times(times) = self.speed else { return Ok(()) };
+        let (timestamp, started) = *self.first.get_or_insert((request.timestamp, Instant::now()));
+        let due = ((request.timestamp - timestamp) / 1e3 / times).max(0.0);
+        let due = Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX);
+        self.interrupt.sleep(due.saturating_sub(started.elapsed()))
+    }
+}

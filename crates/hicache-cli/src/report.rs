@@ -1,0 +1,187 @@
+//! What a replay found, for scripts and for people.
+
+use crate::failure::{Ending, Result};
+use crate::output::Output;
+use crate::replayer::Replayer;
+use hicache::{Fallback, Stats};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// The JSON of `replay` and `demo`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    requests: u64,
+    blocks: u64,
+    hit_blocks: u64,
+    hit_ratio: f64,
+    stored_blocks: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    read_gb_per_s: f64,
+    write_gb_per_s: f64,
+    load_p50_us: u32,
+    load_p99_us: u32,
+    wrong_pages: u64,
+    damaged_pages: u64,
+    unverified_pages: u64,
+    errors: u64,
+    seconds: f64,
+    rss_peak_bytes: u64,
+    backend: String,
+    mode: &'static str,
+    engine: &'static str,
+    fallbacks: Vec<Missed>,
+}
+
+/// Something that was asked for and not got.
+#[derive(Debug, Serialize)]
+struct Missed {
+    what: &'static str,
+    why: String,
+}
+
+impl Report {
+    /// Of a replay that took `elapsed`.
+    pub(crate) fn of(replayer: &Replayer<'_>, elapsed: Duration) -> Self {
+        let (counts, stats, page_len) = (replayer.counts(), replayer.stats(), replayer.page_len());
+        let health = replayer.session().store().health();
+        let mut loads = counts.loads.clone();
+        loads.sort_unstable();
+        let (bytes_read, bytes_written) = (counts.hits * page_len, counts.stored * page_len);
+        let missed = |fallback: Fallback| Missed { what: fallback.what, why: fallback.why };
+        Self {
+            requests: counts.requests,
+            blocks: counts.blocks,
+            hit_blocks: counts.hits,
+            hit_ratio: counts.hits as f64 / counts.blocks.max(1) as f64,
+            stored_blocks: counts.stored,
+            bytes_read,
+            bytes_written,
+            read_gb_per_s: gb_per_s(bytes_read, counts.reading),
+            write_gb_per_s: gb_per_s(bytes_written, counts.writing),
+            load_p50_us: percentile(&loads, 50),
+            load_p99_us: percentile(&loads, 99),
+            wrong_pages: counts.wrong,
+            damaged_pages: stats.damaged,
+            unverified_pages: stats.unverified,
+            errors: counts.errors,
+            seconds: elapsed.as_secs_f64(),
+            rss_peak_bytes: rss_peak().unwrap_or(0),
+            backend: replayer.session().url(),
+            mode: mode(replayer, &stats),
+            engine: health.engine,
+            fallbacks: replayer.fallbacks().into_iter().map(missed).collect(),
+        }
+    }
+
+    /// How the command ends.
+    pub(crate) fn ending(&self) -> Ending {
+        match (self.wrong_pages, self.errors) {
+            (0, 0) => Ending::Done,
+            (0, _) => Ending::Failed,
+            _ => Ending::DataWrong,
+        }
+    }
+
+    /// The lines for people.
+    pub(crate) fn print(&self, output: &mut Output) -> Result<()> {
+        let percent = self.hit_ratio * 100.0;
+        output.line(format_args!("requests   {} with {} blocks", self.requests, self.blocks))?;
+        output.line(format_args!("hits       {} blocks, {percent:.1} %", self.hit_blocks))?;
+        let read = Size(self.bytes_read);
+        output.line(format_args!("read       {read} at {:.2} GB/s", self.read_gb_per_s))?;
+        let written = Size(self.bytes_written);
+        output.line(format_args!(
+            "written    {written} at {:.2} GB/s, {} blocks",
+            self.write_gb_per_s, self.stored_blocks
+        ))?;
+        let (p50, p99) = (Micros(self.load_p50_us), Micros(self.load_p99_us));
+        output.line(format_args!("load       p50 {p50}, p99 {p99} a request"))?;
+        output.line(format_args!(
+            "checked    {} wrong, {} damaged, {} unverified, {} errors",
+            self.wrong_pages, self.damaged_pages, self.unverified_pages, self.errors
+        ))?;
+        output.line(format_args!(
+            "took       {:.1} s, {} of memory at most",
+            self.seconds,
+            Size(self.rss_peak_bytes)
+        ))?;
+        output.line(format_args!("store      {} ({}, engine {})", self.backend, self.mode, self.engine))?;
+        for missed in &self.fallbacks {
+            output.line(format_args!("without    {}: {}", missed.what, missed.why))?;
+        }
+        Ok(())
+    }
+}
+
+/// How most pages moved.
+fn mode(replayer: &Replayer<'_>, stats: &Stats) -> &'static str {
+    if replayer.session().is_memory() {
+        return "memory";
+    }
+    let moved = [("buffered", stats.buffered), ("bounce", stats.bounced), ("direct", stats.direct)];
+    moved.into_iter().max_by_key(|(_, pages)| *pages).map_or("buffered", |(mode, _)| mode)
+}
+
+fn gb_per_s(bytes: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { bytes as f64 / 1e9 / time.as_secs_f64() }
+}
+
+/// The smallest of the sorted values that `percent` of them do not exceed; 0 of none.
+fn percentile(sorted: &[u32], percent: usize) -> u32 {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+}
+
+/// The most memory that this process had, in bytes, by the kernel's account.
+fn rss_peak() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Bytes, for people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match units.into_iter().find(|(scale, _)| self.0 >= *scale) {
+            Some((scale, unit)) => write!(f, "{:.1} {unit}", self.0 as f64 / scale as f64),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}
+
+/// Microseconds, for people.
+struct Micros(u32);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            micros if micros < 1_000 => write!(f, "{micros} us"),
+            micros if micros < 1_000_000 => write!(f, "{:.1} ms", f64::from(micros) / 1e3),
+            micros => write!(f, "{:.1} s", f64::from(micros) / 1e6),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let sorted: Vec<u32> = (1..=200).collect();
+        assert_eq!((percentile(&sorted, 50), percentile(&sorted, 99)), (100, 198));
+        assert_eq!((percentile(&[7], 50), percentile(&[7], 99), percentile(&[], 99)), (7, 7, 0));
+    }
+
+    #[test]
+    fn sizes_have_the_unit_that_suits_them() {
+        let texts = [0, 1023, 1024, 64 << 10, 3 << 29].map(|bytes| Size(bytes).to_string());
+        assert_eq!(texts, ["0 B", "1023 B", "1.0 KiB", "64.0 KiB", "1.5 GiB"]);
+    }
+}

@@ -1,0 +1,233 @@
+//! An open store, and the memory that its pages lie in.
+
+use crate::args::Place;
+use crate::failure::{Failure, Result};
+use hicache::{
+    Backing, ConfigFile, Environment, ErrorKind, HostPool, HugePageSize, HugePages, Namespace, Opener,
+    PageLayout, PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
+};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A store that a command opened. [`Session::close`] ends it; a temporary one is removed on drop.
+#[derive(Debug)]
+pub(crate) struct Session {
+    opener: Opener,
+    url: String,
+    store: Arc<dyn Store>,
+    // Dropped last: the store lies in it.
+    temporary: Option<TempDir>,
+}
+
+/// What to do where there is no store yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// Make one.
+    Make,
+    /// Refuse: a mistyped place makes no directory.
+    Refuse,
+}
+
+impl Session {
+    /// Opens the store that the flags or the configuration name, else the user's own.
+    pub(crate) fn open(place: &Place, absent: Absent) -> Result<Self> {
+        let (opener, url) = named(place, absent)?;
+        let url = match url {
+            Some(url) => url,
+            None => default_url()?,
+        };
+        Self::open_with(opener, url, None)
+    }
+
+    /// Opens the store that the flags or the configuration name, else a fresh one that goes with the session.
+    pub(crate) fn open_or_temporary(place: &Place) -> Result<Self> {
+        let (opener, url) = named(place, Absent::Make)?;
+        match url {
+            Some(url) => Self::open_with(opener, url, None),
+            None => {
+                let folder = temporary_folder()?;
+                let url = file_url(folder.path())?;
+                Self::open_with(opener, url, Some(folder))
+            }
+        }
+    }
+
+    fn open_with(opener: Opener, url: String, temporary: Option<TempDir>) -> Result<Self> {
+        let store = opener.open(&url)?;
+        Ok(Self { opener, url, store, temporary })
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The store's URL, without secrets.
+    pub(crate) fn url(&self) -> String {
+        self.opener.registry.redact(&self.url)
+    }
+
+    /// Whether pages are kept in this process's memory only.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.url.starts_with("memory:")
+    }
+
+    /// The folder of a temporary store.
+    pub(crate) fn temporary(&self) -> Option<&Path> {
+        self.temporary.as_ref().map(TempDir::path)
+    }
+
+    /// Closes the store and opens it again.
+    pub(crate) fn reopen(&mut self) -> Result<()> {
+        self.close()?;
+        self.store = self.opener.open(&self.url)?;
+        Ok(())
+    }
+
+    /// Ends what was accepted and lets go of the store.
+    pub(crate) fn close(&self) -> Result<()> {
+        let store = Arc::clone(&self.store);
+        Ok(Pending::new(async move { store.close().await }).wait()?)
+    }
+
+    /// The namespaces recorded in the store.
+    pub(crate) fn namespaces(&self) -> Result<Vec<Namespace>> {
+        let store = Arc::clone(&self.store);
+        Ok(Pending::new(async move { store.namespaces().await }).wait()?)
+    }
+
+    /// The recorded namespace of that name.
+    pub(crate) fn namespace(&self, name: &str) -> Result<Option<Namespace>> {
+        let mut named: Vec<_> =
+            self.namespaces()?.into_iter().filter(|namespace| namespace.name() == name).collect();
+        match named.len() {
+            0 | 1 => Ok(named.pop()),
+            count => Err(Failure::Usage(format!("{count} namespaces of this store are called {name:?}"))),
+        }
+    }
+
+    /// The recorded namespace of that name, which must be there.
+    pub(crate) fn known_namespace(&self, name: &str) -> Result<Namespace> {
+        if let Some(namespace) = self.namespace(name)? {
+            return Ok(namespace);
+        }
+        let names: Vec<_> =
+            self.namespaces()?.iter().map(|namespace| format!("{:?}", namespace.name())).collect();
+        let known =
+            if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
+        Err(Failure::Usage(format!("the store has no namespace {name:?}; {known}")))
+    }
+
+    /// The store seen through `namespace`.
+    pub(crate) fn backend(&self, namespace: Namespace) -> Result<Arc<dyn StorageBackend>> {
+        Ok(self.store.backend(namespace)?)
+    }
+
+    /// Runs `act`, then closes the store whatever came of it. What `act` met goes first.
+    pub(crate) fn run<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let result = act(self);
+        let closed = self.close();
+        let value = result?;
+        closed?;
+        Ok(value)
+    }
+}
+
+/// Host memory for `slots` pages of `layout`, as the backend wants them.
+pub(crate) fn pool(
+    layout: &PageLayout,
+    slots: u32,
+    backend: &dyn StorageBackend,
+    prefault: Prefault,
+) -> Result<HostPool> {
+    let strides = layout.strides(slots, backend.capabilities().alignment)?;
+    let len = strides.region_len();
+    if let Some(available) = memory_available().filter(|available| len as u64 > available / 2) {
+        return Err(hicache::Error::new(ErrorKind::InvalidArgument, "make pool")
+            .why("the pool would take more than half of the memory that is available")
+            .with("slots", slots)
+            .with("bytes", len)
+            .with("available", available)
+            .fix("give a smaller --pool-pages, or smaller pages")
+            .into());
+    }
+    let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
+    let region = RegionSpec { len, backing: Backing::Private, huge_pages, prefault }.map()?;
+    Ok(HostPool::new(region, strides, &[])?)
+}
+
+/// Host memory for one page.
+pub(crate) fn one_page(layout: &PageLayout, backend: &dyn StorageBackend) -> Result<PageMut> {
+    let pool = pool(layout, 1, backend, Prefault::Off)?;
+    Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
+}
+
+fn named(place: &Place, absent: Absent) -> Result<(Opener, Option<String>)> {
+    let config = place.config.as_ref().map(ConfigFile::read).transpose()?;
+    let url = place.backend.clone().or_else(|| config.as_ref()?.backend().map(str::to_owned));
+    let environment = Environment::of_process();
+    let existing = absent == Absent::Refuse;
+    Ok((Opener { config, environment, existing, ..Opener::default() }, url))
+}
+
+/// The folder of this user's caches.
+fn cache_folder() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
+}
+
+/// Where the user's own store is.
+pub(crate) fn default_folder() -> Result<PathBuf> {
+    cache_folder().map(|folder| folder.join("hicache")).ok_or_else(|| {
+        Failure::Usage("neither XDG_CACHE_HOME nor HOME is set; name a store with --backend".to_owned())
+    })
+}
+
+fn default_url() -> Result<String> {
+    file_url(&default_folder()?)
+}
+
+/// What a path in a URL does not hold as it is.
+const IN_URL: &AsciiSet = &CONTROLS.add(b'%').add(b'?');
+
+/// A path as a URL says it.
+fn file_url(path: &Path) -> Result<String> {
+    let text = path.to_str().ok_or_else(|| {
+        Failure::Usage(format!("{} is not UTF-8; name a store with --backend", path.display()))
+    })?;
+    Ok(format!("file:{}", utf8_percent_encode(text, IN_URL)))
+}
+
+/// A fresh folder beside the user's own store, or among the temporary files where the caches are not on a disk.
+fn temporary_folder() -> Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("hicache-temporary-");
+    let cached =
+        cache_folder().filter(|folder| std::fs::create_dir_all(folder).is_ok() && !is_in_memory(folder));
+    if let Some(folder) = cached.and_then(|folder| builder.tempdir_in(folder).ok()) {
+        return Ok(folder);
+    }
+    builder.tempdir().map_err(Failure::file(format!("make a folder in {}", std::env::temp_dir().display())))
+}
+
+/// Whether a file system keeps its files in memory (tmpfs, ramfs).
+fn is_in_memory(path: &Path) -> bool {
+    const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    // The field's width differs between architectures.
+    rustix::fs::statfs(path).is_ok_and(|stat| IN_MEMORY.contains(&(stat.f_type as u64)))
+}
+
+/// The directory of a file store; `None` for a URL of another kind.
+pub(crate) fn folder_of(url: &str) -> Result<Option<PathBuf>> {
+    let registry = hicache::registry();
+    let (factory, rest) = registry.factory(url)?;
+    if factory.scheme != "file" {
+        return Ok(None);
+    }
+    let location = rest.split_once('?').map_or(rest, |(location, _)| location);
+    let location = location.strip_prefix("//").unwrap_or(location);
+    let decoded = percent_decode_str(location).decode_utf8_lossy();
+    Ok(Some(decoded.into_owned().into()))
+}

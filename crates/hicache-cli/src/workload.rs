@@ -1,0 +1,112 @@
+//! The contents of a page, a fast function of its key: made, and compared.
+
+use hicache::{Page, PageKey, PageMut};
+
+/// A page's bytes come in blocks of this length; the last may be shorter. Each opens with a word of its own.
+const BLOCK_LEN: usize = 4096;
+/// Noise that blocks take their bytes from, in bytes.
+const NOISE_LEN: usize = 256 << 10;
+const WORD_LEN: usize = size_of::<u64>();
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Makes and compares contents. A block is its word, which no other block of any key has but by chance, and then a
+/// stretch of noise that the word chooses: pages that were exchanged, moved or cut are told from their own.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    noise: Box<[u8]>,
+}
+
+impl Workload {
+    /// The same on every machine and in every run.
+    pub(crate) fn new() -> Self {
+        let words = (1..=(NOISE_LEN / WORD_LEN) as u64)
+            .flat_map(|index| mix(index.wrapping_mul(GOLDEN)).to_le_bytes());
+        Self { noise: words.collect() }
+    }
+
+    /// Writes the contents of `key`.
+    pub(crate) fn fill(&self, key: &PageKey, page: &mut PageMut) {
+        let mut number = 0;
+        for plane in 0..page.planes() {
+            let bytes = page.bytes_mut(plane).expect("the pool's memory is private");
+            for block in bytes.chunks_mut(BLOCK_LEN) {
+                let (word, noise) = self.block(key, number, block.len());
+                let (head, tail) = block.split_at_mut(WORD_LEN.min(block.len()));
+                head.copy_from_slice(&word[..head.len()]);
+                tail.copy_from_slice(noise);
+                number += 1;
+            }
+        }
+    }
+
+    /// Whether a page has the contents of `key`.
+    pub(crate) fn matches(&self, key: &PageKey, page: &Page) -> bool {
+        let mut number = 0;
+        (0..page.planes()).all(|plane| {
+            let bytes = page.bytes(plane).expect("the pool's memory is private");
+            bytes.chunks(BLOCK_LEN).all(|block| {
+                let (word, noise) = self.block(key, number, block.len());
+                let (head, tail) = block.split_at(WORD_LEN.min(block.len()));
+                number += 1;
+                head == &word[..head.len()] && tail == noise
+            })
+        })
+    }
+
+    /// The word and the noise of the block of that number in a page.
+    fn block(&self, key: &PageKey, number: u64, len: usize) -> ([u8; WORD_LEN], &[u8]) {
+        let (seed, _) = key.as_bytes().split_first_chunk().expect("a key has 32 bytes");
+        let word = mix(u64::from_le_bytes(*seed) ^ number.wrapping_mul(GOLDEN));
+        let start = (word >> 32) as usize % (NOISE_LEN - BLOCK_LEN) / WORD_LEN * WORD_LEN;
+        (word.to_le_bytes(), &self.noise[start..start + len.saturating_sub(WORD_LEN)])
+    }
+}
+
+/// The output function of splitmix64, a permutation of the words.
+fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hicache::{HostPool, RegionSpec, Strides};
+
+    fn pool(planes: u32, len: usize) -> HostPool {
+        let strides = Strides::new(planes, 2, len, hicache::Alignment::NONE).unwrap();
+        let region = RegionSpec { len: strides.region_len(), ..Default::default() }.map().unwrap();
+        HostPool::new(region, strides, &[]).unwrap()
+    }
+
+    #[test]
+    fn any_flipped_bit_another_key_or_an_exchanged_piece_is_told() {
+        let workload = Workload::new();
+        let (key, other) = (PageKey::new([1; 32]), PageKey::new([2; 32]));
+        for len in [1, 7, 8, 9, 4096, 4097, 10_000] {
+            let pool = pool(2, len);
+            let filled = |edit: &dyn Fn(&mut PageMut)| {
+                let mut page = pool.alloc(1).unwrap().remove(0);
+                workload.fill(&key, &mut page);
+                edit(&mut page);
+                page.freeze()
+            };
+            assert!(workload.matches(&key, &filled(&|_| ())), "{len}");
+            assert!(!workload.matches(&other, &filled(&|_| ())), "{len}");
+            for at in [0, len / 2, len - 1] {
+                assert!(
+                    !workload.matches(&key, &filled(&|page| page.bytes_mut(1).unwrap()[at] ^= 1)),
+                    "{len}"
+                );
+            }
+            if len >= 8 {
+                let first_twice = |page: &mut PageMut| {
+                    let first = page.bytes_mut(0).unwrap().to_vec();
+                    page.piece_mut(1).copy_from(0, &first);
+                };
+                assert!(!workload.matches(&key, &filled(&first_twice)), "{len}");
+            }
+        }
+    }
+}

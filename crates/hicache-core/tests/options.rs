@@ -1,0 +1,212 @@
+//! Options: which source wins, what is refused and how it says so, and that secrets stay secret.
+
+use hicache_core::{
+    CommonOptions, Error, ErrorKind, HugePageSize, HugePages, OptionSpec, Source, StoreOptions, parse_bool,
+    parse_size,
+};
+use std::time::Duration;
+
+const SECRET: &str = "S3cr3t/+Key=";
+
+const fn spec(name: &'static str, aliases: &'static [&'static str], secret: bool) -> OptionSpec {
+    OptionSpec { name, aliases, kind: "", default: "", about: "", secret }
+}
+
+const DIRECT: OptionSpec = spec("direct", &["use_direct_io", "o_direct"], false);
+const CAPACITY: OptionSpec = spec("capacity", &[], false);
+const DIR: OptionSpec = spec("dir", &[], false);
+const TOKEN: OptionSpec = spec("token", &["secret_key"], true);
+const TABLE: &[OptionSpec] = &[DIRECT, CAPACITY, DIR, TOKEN];
+
+/// Every source, weakest first.
+fn sources() -> [Source; 5] {
+    [
+        Source::Default,
+        Source::File("hicache.toml: file.direct".to_owned()),
+        Source::Env("HICACHE_DIRECT".to_owned()),
+        Source::Url,
+        Source::Flag,
+    ]
+}
+
+fn options(values: &[(Source, &str, &str)]) -> StoreOptions {
+    let mut options = StoreOptions::default();
+    for (source, name, value) in values {
+        options.set(source.clone(), *name, *value);
+    }
+    options
+}
+
+fn refused<T>(outcome: Result<T, Error>) -> Error {
+    let error = outcome.map(drop).expect_err("an option that is refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    error
+}
+
+#[test]
+fn b013_a_bad_value_is_told_with_its_option_value_and_source() {
+    let said = ["default", "file hicache.toml: file.direct", "environment HICACHE_DIRECT", "url", "flag"];
+    for (source, said) in sources().into_iter().zip(said) {
+        let mut options = options(&[(source, "use_direct_io", "flase")]);
+        let error = refused(options.take(&DIRECT, parse_bool));
+        assert_eq!(error.fact("option"), Some("direct"));
+        assert_eq!(error.fact("value"), Some("\"flase\""));
+        assert_eq!(error.fact("source"), Some(said));
+    }
+}
+
+#[test]
+fn b014_an_unknown_option_is_told_with_the_nearest_and_its_source() {
+    let near = [
+        ("capasity", "did you mean capacity?"),
+        ("capacty", "did you mean capacity?"),
+        ("dirct", "did you mean direct?"),
+        ("dead_line", "did you mean deadline?"),
+        ("huge_page", "did you mean huge_pages?"),
+    ];
+    for (name, suggestion) in near {
+        let error = refused(options(&[(Source::Url, name, "x")]).finish(&[TABLE]));
+        assert_eq!((error.fact("option"), error.fact("source")), (Some(name), Some("url")));
+        assert!(error.to_string().ends_with(suggestion), "{error}");
+    }
+    let error = refused(options(&[(Source::Flag, "bucket", "x")]).finish(&[TABLE]));
+    let known = "the options are direct, capacity, dir, token, accept_unverified, deadline, huge_pages";
+    assert!(error.to_string().ends_with(known), "an option of another store: {error}");
+    let error = refused(options(&[(Source::Env("HICACHE_X".to_owned()), "", "x")]).finish(&[]));
+    assert_eq!(error.fact("source"), Some("environment HICACHE_X"));
+}
+
+#[test]
+fn b014_what_was_taken_is_not_left_over() {
+    let mut options = options(&[(Source::Url, "o_direct", "on"), (Source::Flag, "direct", "off")]);
+    assert_eq!(options.take(&DIRECT, parse_bool).unwrap(), Some(false));
+    assert_eq!(options.take(&DIRECT, parse_bool).unwrap(), None);
+    assert_eq!(options.take(&CAPACITY, parse_size).unwrap(), None);
+    options.finish(&[TABLE]).unwrap();
+}
+
+#[test]
+fn the_strongest_source_wins_in_any_order() {
+    let all = sources();
+    for strongest in 0..all.len() {
+        for turned in 0..=strongest {
+            let mut order: Vec<usize> = (0..=strongest).collect();
+            order.rotate_left(turned);
+            let mut options = StoreOptions::default();
+            for index in order {
+                options.set(all[index].clone(), "capacity", index.to_string());
+            }
+            assert_eq!(options.take(&CAPACITY, parse_size).unwrap(), Some(strongest as u64));
+        }
+    }
+}
+
+#[test]
+fn a_weaker_source_is_not_read_at_all() {
+    let mut options = options(&[(Source::Url, "capacity", "1"), (Source::Default, "capacity", "rubbish")]);
+    assert_eq!(options.take(&CAPACITY, parse_size).unwrap(), Some(1));
+}
+
+#[test]
+fn b013_two_values_at_one_source_are_a_conflict_unless_equal() {
+    let file = |place: &str| Source::File(place.to_owned());
+    let conflicts = [
+        [(Source::Url, "direct", "true"), (Source::Url, "direct", "false")],
+        [(Source::Url, "direct", "true"), (Source::Url, "use_direct_io", "false")],
+        [(Source::Url, "use_direct_io", "true"), (Source::Url, "o_direct", "false")],
+        [(file("a.toml: direct"), "direct", "true"), (file("a.toml: file.direct"), "direct", "false")],
+        [
+            (Source::Env("A_DIRECT".to_owned()), "direct", "true"),
+            (Source::Env("A_O_DIRECT".to_owned()), "o_direct", "false"),
+        ],
+    ];
+    for values in conflicts {
+        let error = refused(options(&values).take(&DIRECT, parse_bool));
+        assert_eq!(error.fact("option"), Some("direct"));
+        let sources = error.fact("sources").unwrap();
+        assert!(values.iter().all(|(source, ..)| sources.contains(&source.to_string())), "{sources}");
+        let mut stronger = options(&values);
+        stronger.set(Source::Flag, "direct", "yes");
+        assert_eq!(stronger.take(&DIRECT, parse_bool).unwrap(), Some(true), "a stronger source settles it");
+    }
+    let mut equal = options(&[(Source::Url, "direct", "on"), (Source::Url, "use_direct_io", "on")]);
+    assert_eq!(equal.take(&DIRECT, parse_bool).unwrap(), Some(true));
+}
+
+#[test]
+fn a_repeated_option_has_all_values_of_its_strongest_source() {
+    let mut options = options(&[
+        (Source::Url, "dir", "/a"),
+        (Source::Default, "dir", "/z"),
+        (Source::Url, "dir", "/b"),
+        (Source::Url, "dir", "/a"),
+    ]);
+    let dirs = options.take_all(&DIR, |text| Ok(text.to_owned())).unwrap();
+    assert_eq!(dirs, ["/a", "/b", "/a"]);
+    assert_eq!(options.take_all(&DIR, |text| Ok(text.to_owned())).unwrap(), Vec::<String>::new());
+    options.set(Source::Url, "dir", "");
+    let refuse = |text: &str| if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(()) };
+    assert_eq!(refused(options.take_all(&DIR, refuse)).fact("option"), Some("dir"));
+}
+
+#[test]
+fn b019_a_secret_is_in_no_text() {
+    let given = [(Source::Url, "token", SECRET), (Source::Url, "secret_key", "TOK123")];
+    let whole = options(&given);
+    let mut texts = vec![format!("{whole:?}"), format!("{whole:#?}")];
+    texts.push(refused(options(&given).take(&TOKEN, |text| Ok(text.to_owned()))).to_string());
+    let refuse = |_: &str| Err::<(), String>("want a token".to_owned());
+    let one = options(&given[..1]).take(&TOKEN, refuse);
+    texts.push(format!("{:?}", refused(one)));
+    texts.push(format!("{:?}", refused(options(&given[1..]).take_all(&TOKEN, refuse))));
+    texts.push(format!("{:?}", refused(options(&given).finish(&[TABLE]))));
+    texts.push(format!("{:?}", refused(options(&[(Source::Url, "tokken", SECRET)]).finish(&[TABLE]))));
+    for text in texts {
+        assert!(!text.contains(SECRET) && !text.contains("TOK123"), "{text}");
+    }
+    assert!(format!("{whole:?}").contains("token"), "names and sources are no secrets");
+}
+
+#[test]
+fn common_options_are_typed_once() {
+    assert_eq!(CommonOptions::take(&mut StoreOptions::default()).unwrap(), CommonOptions::default());
+    let default = CommonOptions::default();
+    assert_eq!((default.accept_unverified, default.deadline), (false, Duration::from_secs(30)));
+    let mut set = options(&[
+        (Source::Url, "accept_unverified", "Yes"),
+        (Source::Env("D".to_owned()), "deadline", "1500ms"),
+        (Source::Flag, "huge_pages", "require:1GiB"),
+    ]);
+    let wanted = CommonOptions {
+        accept_unverified: true,
+        deadline: Duration::from_millis(1_500),
+        huge_pages: HugePages::Require(HugePageSize::Size1G),
+    };
+    assert_eq!(CommonOptions::take(&mut set).unwrap(), wanted);
+    set.finish(&[]).unwrap();
+    let bad = [
+        ("deadline", "0s"),
+        ("deadline", "30"),
+        ("deadline", ""),
+        ("accept_unverified", "maybe"),
+        ("huge_pages", "on"),
+        ("huge_pages", "off:2MiB"),
+        ("huge_pages", "prefer:3MiB"),
+        ("huge_pages", "prefer:"),
+        ("huge_pages", ""),
+    ];
+    for (name, value) in bad {
+        let error = refused(CommonOptions::take(&mut options(&[(Source::Url, name, value)])));
+        assert_eq!(error.fact("option"), Some(name));
+    }
+    let sizes = [
+        ("off", HugePages::Off),
+        ("Prefer", HugePages::Prefer(HugePageSize::Size2M)),
+        ("require", HugePages::Require(HugePageSize::Size2M)),
+        ("prefer:1gb", HugePages::Prefer(HugePageSize::Size1G)),
+    ];
+    for (text, wanted) in sizes {
+        let common = CommonOptions::take(&mut options(&[(Source::Url, "huge_pages", text)])).unwrap();
+        assert_eq!(common.huge_pages, wanted, "{text}");
+    }
+}

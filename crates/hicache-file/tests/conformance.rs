@@ -1,0 +1,28 @@
+//! The contract, and the reference model, on files.
+
+use hicache_file::{Direct, FileOptions, FileStore};
+use hicache_testkit::{Medium, Openers, Reopened, Subject, conformance, model};
+use std::sync::Arc;
+
+fn subject(name: &'static str, options: FileOptions) -> Subject {
+    Subject::new(name, Reopened::Whole, Openers::Many, move || {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options.clone();
+        Medium::new(move || Arc::new(FileStore::open(dir.path().join("store"), options.clone()).unwrap()))
+    })
+}
+
+#[test]
+fn direct_files_keep_the_contract() {
+    conformance::all(&subject("file", FileOptions::default()));
+}
+
+#[test]
+fn buffered_files_keep_the_contract() {
+    conformance::all(&subject("file, buffered", FileOptions { direct: Direct::Off, ..Default::default() }));
+}
+
+#[test]
+fn files_do_what_the_model_does() {
+    model::check(&subject("file", FileOptions::default()), 40);
+}

@@ -1,0 +1,186 @@
+//! Single pages and a store as a whole, by hand.
+
+use hicache_tests::{Home, key};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The page files of a store: those named by a key.
+fn page_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(page_files(&path));
+        } else if path.file_name().is_some_and(|name| name.len() == 64) {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn what_was_put_is_got_and_put_again_is_present() {
+    let home = Home::new();
+    let bytes: Vec<u8> = (0..5000_u32).map(|at| at as u8).collect();
+    let file = home.file("in", &bytes);
+    assert_eq!(home.run(["put", &key(1), &file, "--json"]).ended(0).json(), json!({ "stored": "written" }));
+    assert_eq!(home.run(["put", &key(1), &file, "--json"]).ended(0).json(), json!({ "stored": "present" }));
+    // The default store is the user's own.
+    assert!(home.path(".cache/hicache/hicache.store").exists());
+
+    let out = home.path("out");
+    let got = home.run(["get", &key(1), out.to_str().unwrap(), "--json"]).ended(0);
+    assert_eq!(got.json(), json!({ "found": true, "bytes": 5000 }));
+    assert_eq!(fs::read(&out).unwrap(), bytes);
+    assert_eq!(home.run(["get", &key(1), "-"]).ended(0).stdout, bytes);
+}
+
+#[test]
+fn a_page_goes_through_standard_input_and_output_and_a_link_is_followed() {
+    let home = Home::new();
+    let store = home.url("store");
+    home.run_with(b"a page", ["put", "--backend", &store, "--parent", &key(9), &key(1), "-"]).ended(0);
+    fs::write(home.path("real"), "before").unwrap();
+    std::os::unix::fs::symlink("real", home.path("link")).unwrap();
+    home.run(["get", "--backend", &store, &key(1), home.path("link").to_str().unwrap()]).ended(0);
+    assert_eq!(fs::read(home.path("real")).unwrap(), b"a page");
+    assert!(home.path("link").is_symlink());
+    home.run(["get", "--backend", &store, &key(1), "/dev/null"]).ended(0);
+    home.run(["get", "--backend", &store, &key(1), "-", "--json"]).ended(2);
+}
+
+#[test]
+fn a_miss_makes_no_file_and_says_so() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("in", "x")]).ended(0);
+    for namespace in ["default", "other"] {
+        let out = home.path("out");
+        let arguments = ["get", &key(2), out.to_str().unwrap(), "--namespace", namespace, "--json"];
+        let missed = home.run(arguments).ended(1);
+        assert_eq!(missed.json(), json!({ "found": false, "bytes": 0 }));
+        assert!(missed.stderr.contains("not found"), "{}", missed.stderr);
+        assert!(!out.exists());
+    }
+}
+
+#[test]
+fn a_put_of_another_size_is_refused_with_both_sizes() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("a", [1; 5000])]).ended(0);
+    let other = home.file("b", [1; 5001]);
+    let refused = home.run(["put", &key(2), &other]).ended(2);
+    assert!(refused.stderr.contains("5001") && refused.stderr.contains("5000"), "{}", refused.stderr);
+    home.run(["put", &key(2), &other, "--namespace", "large"]).ended(0);
+    home.run(["put", &key(3), &home.file("empty", "")]).ended(2);
+}
+
+#[test]
+fn exists_counts_the_leading_run_and_remove_what_was_there() {
+    let home = Home::new();
+    let file = home.file("in", "page");
+    for byte in [1, 2, 4] {
+        home.run(["put", &key(byte), &file]).ended(0);
+    }
+    let keys = [key(1), key(2), key(3), key(4)];
+    let asked = |command: &'static str| {
+        let arguments = [command, "--json"].into_iter().chain(keys.iter().map(String::as_str));
+        home.run(arguments.collect::<Vec<_>>()).ended(0).json()
+    };
+    assert_eq!(asked("exists"), json!({ "exists": [true, true, false, true], "prefix": 2 }));
+    assert_eq!(asked("remove"), json!({ "removed": 3 }));
+    assert_eq!(asked("exists"), json!({ "exists": [false, false, false, false], "prefix": 0 }));
+    let plain = home.run(["exists", &key(1)]).ended(0);
+    assert_eq!(plain.text(), format!("{} no\n", key(1)));
+}
+
+#[test]
+fn list_stat_namespaces_and_drop_tell_what_is_there() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("a", [1; 100])]).ended(0);
+    home.run(["put", &key(2), &home.file("a", [1; 100])]).ended(0);
+    home.run(["put", &key(3), &home.file("b", [1; 7]), "--namespace", "other"]).ended(0);
+
+    let listed = home.run(["list", "--json"]).ended(0).json();
+    let keys = listed["keys"].as_array().unwrap();
+    assert_eq!(keys.len(), 3);
+    let last = keys.iter().find(|row| row["key"] == json!(key(3))).unwrap();
+    assert_eq!((&last["namespace"], &last["bytes"]), (&json!("other"), &json!(7)));
+    assert!(last["age_seconds"].as_f64().unwrap() < 600.0);
+    assert_eq!(last.as_object().unwrap().len(), 4);
+    let one = home.run(["list", "--namespace", "other"]).ended(0).text();
+    assert!(one.starts_with(&format!("{} 7 other ", key(3))) && one.lines().count() == 1, "{one}");
+
+    let stat = home.run(["stat", "--json"]).ended(0);
+    assert_eq!(stat.json_keys(), ["bytes", "capacity_bytes", "files", "format", "namespaces", "pages"]);
+    let stat = stat.json();
+    assert_eq!((&stat["pages"], &stat["bytes"], &stat["namespaces"]), (&json!(3), &json!(207), &json!(2)));
+    assert_eq!(stat["format"], json!("files"));
+    assert!(stat["capacity_bytes"].as_u64().unwrap() > 207);
+    let one = home.run(["stat", "--json", "--namespace", "other"]).ended(0).json();
+    assert_eq!((&one["pages"], &one["bytes"], &one["namespaces"]), (&json!(1), &json!(7), &json!(1)));
+
+    let namespaces = home.run(["namespaces", "--json"]).ended(0).json();
+    let rows = namespaces["namespaces"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    assert_eq!(
+        (&rows[0]["name"], &rows[0]["pages"], &rows[0]["bytes"]),
+        (&json!("default"), &json!(2), &json!(200))
+    );
+    assert_eq!(rows[1]["digest"].as_str().unwrap().len(), 64);
+    assert_eq!(rows[1].as_object().unwrap().len(), 4);
+
+    let unknown = home.run(["drop", "othr"]).ended(2);
+    assert!(unknown.stderr.contains("\"other\""), "{}", unknown.stderr);
+    assert_eq!(home.run(["drop", "default", "--json"]).ended(0).json(), json!({ "removed": 2 }));
+    assert_eq!(home.run(["stat", "--json"]).ended(0).json()["pages"], json!(1));
+}
+
+#[test]
+fn an_empty_store_has_an_empty_list() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("a", "x")]).ended(0);
+    home.run(["remove", &key(1)]).ended(0);
+    assert_eq!(home.run(["list", "--json"]).ended(0).json(), json!({ "keys": [] }));
+    assert_eq!(home.run(["list"]).ended(0).text(), "");
+}
+
+#[test]
+fn a_flipped_bit_in_the_first_a_middle_and_the_last_byte_is_found_and_is_a_miss() {
+    let home = Home::new();
+    for (name, place) in [("first", 0.0), ("middle", 0.5), ("last", 1.0)] {
+        let store = home.url(name);
+        let in_file = home.file("in", vec![7; 20_000]);
+        home.run(["put", "--backend", &store, &key(1), &in_file]).ended(0);
+        home.run(["put", "--backend", &store, &key(2), &in_file]).ended(0);
+        let files = page_files(&home.path(name));
+        let damaged = files.iter().find(|file| file.ends_with(key(1))).unwrap();
+        let mut bytes = fs::read(damaged).unwrap();
+        let at = (place * (bytes.len() - 1) as f64) as usize;
+        bytes[at] ^= 1;
+        fs::write(damaged, bytes).unwrap();
+
+        let verified = home.run(["verify", "--backend", &store, "--json"]).ended(3);
+        let keys = ["ok", "orphans", "pages", "repaired", "torn", "unverified", "wrong"];
+        assert_eq!(verified.json_keys(), keys);
+        let counts = verified.json();
+        assert_eq!((&counts["pages"], &counts["ok"], &counts["wrong"]), (&json!(2), &json!(1), &json!(1)));
+        assert!(verified.stderr.contains(&key(1)), "{}", verified.stderr);
+        home.run(["get", "--backend", &store, &key(1), home.path("out").to_str().unwrap()]).ended(1);
+        home.run(["get", "--backend", &store, &key(2), "-"]).ended(0);
+    }
+}
+
+#[test]
+fn a_torn_page_is_found_repaired_and_then_gone() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("in", vec![7; 20_000])]).ended(0);
+    let file = page_files(&home.path(".cache/hicache")).remove(0);
+    fs::File::options().write(true).open(&file).unwrap().set_len(10_000).unwrap();
+    assert_eq!(home.run(["verify", "--json"]).ended(3).json()["torn"], json!(1));
+    // What was found wrong is told by the exit code, also when it is repaired.
+    let repaired = home.run(["verify", "--repair", "--json"]).ended(3).json();
+    assert_eq!((&repaired["torn"], &repaired["repaired"]), (&json!(1), &json!(1)));
+    let clean = home.run(["verify", "--json"]).ended(0).json();
+    assert_eq!((&clean["pages"], &clean["torn"]), (&json!(0), &json!(0)));
+}

@@ -1,0 +1,278 @@
+//! Replays: of small traces made here, and of the first requests of the published one where it is at hand.
+
+use hicache_tests::{Home, Ran, skip};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+/// The published trace, which is not part of the project.
+const TRACE: &str = "../../shared/data/conversation_trace.jsonl";
+
+const KEYS: [&str; 21] = [
+    "backend",
+    "blocks",
+    "bytes_read",
+    "bytes_written",
+    "damaged_pages",
+    "engine",
+    "errors",
+    "fallbacks",
+    "hit_blocks",
+    "hit_ratio",
+    "load_p50_us",
+    "load_p99_us",
+    "mode",
+    "read_gb_per_s",
+    "requests",
+    "rss_peak_bytes",
+    "seconds",
+    "stored_blocks",
+    "unverified_pages",
+    "write_gb_per_s",
+    "wrong_pages",
+];
+
+/// Three conversations of four turns over a prompt of two blocks: 12 requests.
+fn requests() -> Vec<Vec<u64>> {
+    let mut requests = Vec::new();
+    for turn in 1..=4 {
+        for conversation in 1..=3 {
+            let own = (0..turn * 3).map(|block| conversation * 100 + block);
+            requests.push([0, 1].into_iter().chain(own).collect());
+        }
+    }
+    requests
+}
+
+/// Blocks, and those of them that were stored by requests before.
+fn expected(requests: &[Vec<u64>]) -> (usize, usize) {
+    let mut stored = std::collections::BTreeSet::new();
+    let mut hits = 0;
+    for ids in requests {
+        hits += ids.iter().take_while(|id| stored.contains(*id)).count();
+        stored.extend(ids.iter().copied());
+    }
+    (requests.iter().map(Vec::len).sum(), hits)
+}
+
+fn trace(home: &Home, requests: &[Vec<u64>]) -> String {
+    let line = |(number, ids): (usize, &Vec<u64>)| {
+        let request = json!({
+            "timestamp": number * 10, "input_length": ids.len() * 512, "output_length": 1, "hash_ids": ids,
+        });
+        format!("{request}\n")
+    };
+    home.file("trace.jsonl", requests.iter().enumerate().map(line).collect::<String>())
+}
+
+fn replay(home: &Home, trace: &str, flags: &[&str]) -> Ran {
+    let fixed = ["replay", "--trace", trace, "--page-bytes", "5000", "--verify", "--json"];
+    home.run(fixed.iter().chain(flags))
+}
+
+fn count(report: &Value, name: &str) -> u64 {
+    report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
+}
+
+/// Nothing went wrong, and everything was counted.
+#[track_caller]
+fn assert_counts(report: &Value, blocks: usize, hits: usize) {
+    let counts = ["blocks", "hit_blocks", "stored_blocks"].map(|name| count(report, name));
+    assert_eq!(counts, [blocks as u64, hits as u64, (blocks - hits) as u64], "{report}");
+    for name in ["wrong_pages", "damaged_pages", "unverified_pages", "errors"] {
+        assert_eq!(count(report, name), 0, "{report}");
+    }
+}
+
+#[test]
+fn a_fresh_store_gives_the_hits_that_the_trace_has_and_is_removed() {
+    let home = Home::new();
+    let (blocks, hits) = expected(&requests());
+    let ran = replay(&home, &trace(&home, &requests()), &[]).ended(0);
+    assert_eq!(ran.json_keys(), KEYS);
+    let report = ran.json();
+    assert_counts(&report, blocks, hits);
+    assert_eq!(count(&report, "requests"), 12);
+    assert_eq!(count(&report, "bytes_read"), hits as u64 * 5000);
+    assert_eq!(count(&report, "bytes_written"), (blocks - hits) as u64 * 5000);
+    assert!(["direct", "bounce", "buffered"].contains(&report["mode"].as_str().unwrap()));
+    assert!(report["hit_ratio"].as_f64().unwrap() > 0.3);
+    assert!(count(&report, "rss_peak_bytes") > 1 << 20);
+    for missed in report["fallbacks"].as_array().unwrap() {
+        assert!(missed["what"].is_string() && missed["why"].is_string(), "{missed}");
+    }
+    assert!(home.leftovers().is_empty());
+}
+
+#[test]
+fn requests_longer_than_the_pool_and_a_pool_of_one_page_work() {
+    let home = Home::new();
+    let long: Vec<Vec<u64>> = vec![(0..300).collect(), (0..400).collect()];
+    for (requests, pool) in [(requests(), "1"), (requests(), "3"), (long.clone(), "7"), (long, "1")] {
+        let (blocks, hits) = expected(&requests);
+        let report = replay(&home, &trace(&home, &requests), &["--pool-pages", pool]).ended(0).json();
+        assert_counts(&report, blocks, hits);
+    }
+}
+
+#[test]
+fn a_restart_loses_nothing_and_a_second_run_hits_every_block() {
+    let home = Home::new();
+    let (blocks, hits) = expected(&requests());
+    let trace = trace(&home, &requests());
+    let store = home.url("kept");
+    let first = replay(&home, &trace, &["--backend", &store, "--restart-every", "1"]).ended(0).json();
+    assert_counts(&first, blocks, hits);
+    assert_eq!(first["backend"], json!(store));
+    let second = replay(&home, &trace, &["--backend", &store, "--restart-every", "5"]).ended(0).json();
+    assert_counts(&second, blocks, blocks);
+    assert_eq!(count(&second, "bytes_written"), 0);
+    assert_eq!(
+        home.run(["verify", "--backend", &store, "--json"]).ended(0).json()["ok"],
+        json!(blocks - hits)
+    );
+}
+
+#[test]
+fn part_of_a_trace_is_replayed_and_the_same_in_memory() {
+    let home = Home::new();
+    let part = &requests()[2..7];
+    let (blocks, hits) = expected(part);
+    let trace = trace(&home, &requests());
+    for backend in [home.url("store"), "memory:".to_owned()] {
+        let flags = ["--skip", "2", "--requests", "5", "--backend", &backend];
+        let report = replay(&home, &trace, &flags).ended(0).json();
+        assert_counts(&report, blocks, hits);
+        if backend == "memory:" {
+            assert_eq!((&report["mode"], &report["engine"]), (&json!("memory"), &json!("none")));
+        }
+    }
+}
+
+#[test]
+fn a_models_page_is_replayed_in_each_order_and_orders_do_not_mix() {
+    let home = Home::new();
+    let trace = trace(&home, &requests()[..4]);
+    let (blocks, hits) = expected(&requests()[..4]);
+    for order in ["page_first", "page_first_direct", "page_head", "layer_first"] {
+        let fixed =
+            ["replay", "--trace", &trace, "--model", "llama3-8b", "--order", order, "--verify", "--json"];
+        let flags = ["--block-tokens", "1", "--pool-pages", "8", "--backend"];
+        let run = |store: &str| home.run(fixed.iter().chain(&flags).chain(&[store]));
+        assert_counts(&run(&home.url(order)).ended(0).json(), blocks, hits);
+        if order != "page_first" {
+            assert_eq!(run(&home.url("page_first")).ended(1).json()["error"]["kind"], "incompatible");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_page_is_a_miss_never_wrong_and_is_written_anew() {
+    let home = Home::new();
+    let trace = trace(&home, &requests());
+    let store = home.url("kept");
+    replay(&home, &trace, &["--backend", &store]).ended(0);
+    let mut files = Vec::new();
+    page_files(&home.path("kept"), &mut files);
+    files.sort();
+    for (number, file) in files.iter().enumerate().step_by(5) {
+        let mut bytes = fs::read(file).unwrap();
+        // The first byte, the last one of the payload, and some between.
+        let at = (number * 1250).min(4999);
+        bytes[at] ^= 0x10;
+        fs::write(file, bytes).unwrap();
+    }
+    let damaged = files.len().div_ceil(5) as u64;
+    home.run(["verify", "--backend", &store]).ended(3);
+    let report = replay(&home, &trace, &["--backend", &store]).ended(0).json();
+    assert_eq!(count(&report, "wrong_pages"), 0);
+    assert_eq!(count(&report, "damaged_pages"), damaged);
+    assert_eq!(count(&report, "stored_blocks"), damaged);
+    let (blocks, _) = expected(&requests());
+    let healed = replay(&home, &trace, &["--backend", &store]).ended(0).json();
+    assert_counts(&healed, blocks, blocks);
+}
+
+fn page_files(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            page_files(&path, files);
+        } else if path.file_name().is_some_and(|name| name.len() == 64) {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn a_full_store_is_errors_and_exit_1_with_its_json_whole() {
+    let home = Home::new();
+    let trace = trace(&home, &requests());
+    let ran = replay(&home, &trace, &["--backend", "memory:?capacity=20000"]).ended(1);
+    assert_eq!(ran.json_keys(), KEYS);
+    assert!(count(&ran.json(), "errors") > 0);
+    assert!(ran.stderr.contains("capacity"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_line_that_is_no_request_is_told_by_its_number() {
+    let home = Home::new();
+    let good = r#"{"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": [1]}"#;
+    for bad in [
+        "{\"prompt\": \"x\"}",
+        "x",
+        "{\"timestamp\": 0, \"hash_ids\": [-1]}",
+        "[1]",
+        "{\"timestamp\": -5, \"hash_ids\": []}",
+    ] {
+        let trace = home.file("bad.jsonl", format!("{good}\n\n{bad}\n{good}\n"));
+        let ran = replay(&home, &trace, &[]).ended(2);
+        assert!(ran.stderr.contains("line 3"), "{bad}: {}", ran.stderr);
+        assert_eq!(ran.json_keys(), ["error"]);
+        assert!(home.leftovers().is_empty());
+    }
+    let missing = replay(&home, "no-such.jsonl", &[]).ended(2);
+    assert!(missing.stderr.contains("no-such.jsonl"));
+}
+
+#[test]
+fn a_pool_larger_than_the_memory_is_refused_with_a_hint() {
+    let home = Home::new();
+    let trace = trace(&home, &requests());
+    let ran = replay(&home, &trace, &["--pool-pages", "4000000000"]).ended(2);
+    assert!(ran.stderr.contains("--pool-pages"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_paced_replay_takes_as_long_as_its_timestamps_say() {
+    let home = Home::new();
+    let trace = trace(&home, &requests());
+    let report = replay(&home, &trace, &["--speed", "0.5", "--requests", "6"]).ended(0).json();
+    assert!(report["seconds"].as_f64().unwrap() >= 0.1, "{report}");
+}
+
+#[test]
+fn the_published_trace_has_its_known_hits() {
+    if !Path::new(TRACE).exists() {
+        return skip(
+            "the_published_trace_has_its_known_hits",
+            "needs the published trace beside the project",
+        );
+    }
+    let home = Home::new();
+    let ran = home.run([
+        "replay",
+        "--trace",
+        TRACE,
+        "--requests",
+        "1000",
+        "--page-bytes",
+        "16KiB",
+        "--verify",
+        "--json",
+    ]);
+    let report = ran.ended(0).json();
+    assert_counts(&report, 27_305, 5_791);
+    // The pool, and 64 MiB for the rest.
+    assert!(count(&report, "rss_peak_bytes") < 256 * (16 << 10) + (64 << 20), "{report}");
+}
