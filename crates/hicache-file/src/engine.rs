@@ -165,7 +165,12 @@ impl Engine {
     }
 
     pub(crate) fn has_ring(&self) -> bool {
-        self.ring.is_some()
+        self.ring.as_ref().is_some_and(|ring| ring.failure().is_none())
+    }
+
+    /// Why the ring that there was reads no more.
+    pub(crate) fn ring_failure(&self) -> Option<String> {
+        self.ring.as_ref()?.failure()
     }
 
     /// Hands reads to the ring. Gives them back with the reason, or without one when there is no ring any more.

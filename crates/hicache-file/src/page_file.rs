@@ -266,10 +266,11 @@ impl PageFiles<'_> {
     }
 
     /// How the ring can read a page straight into its pieces: path, flags and bytes after the page. `None` where
-    /// the page must bounce, goes through the page cache, or is of another shape.
+    /// the page must bounce, goes through the page cache, or is of another shape, or the record was not looked at yet.
     pub(crate) fn plan_read(&self, key: &PageKey, into: &PageMut) -> Option<(String, i32, usize)> {
         let shape = self.shape();
-        let straight = matches!(self.mode(into.pool()), Mode::Direct(_))
+        let straight = self.recorded.load(Ordering::Acquire)
+            && matches!(self.mode(into.pool()), Mode::Direct(_))
             && into.planes() < PIECES_MAX
             && self.namespace.check_shape("get page", into.planes(), into.len()).is_ok();
         straight.then(|| (page_path(self.namespace.digest(), key), libc::O_DIRECT, shape.tail_len()))

@@ -92,7 +92,8 @@ struct Inbox {
 struct Letters {
     reads: VecDeque<Read>,
     stop: bool,
-    failed: bool,
+    /// Why the ring is no more.
+    failed: Option<String>,
 }
 
 impl Ring {
@@ -123,10 +124,15 @@ impl Ring {
         }
     }
 
+    /// Why it reads no more, if it does not.
+    pub(crate) fn failure(&self) -> Option<String> {
+        lock(&self.inbox.letters).failed.clone()
+    }
+
     /// Hands reads over: one message, one wake. Gives them back when the ring has failed.
     pub(crate) fn submit(&self, reads: Vec<Read>) -> Result<(), Vec<Read>> {
         let mut letters = lock(&self.inbox.letters);
-        if letters.failed {
+        if letters.failed.is_some() {
             return Err(reads);
         }
         letters.reads.extend(reads);
@@ -319,22 +325,21 @@ impl<'a> Turn<'a> {
             }
             let index = (completion.user_data() >> 2) as usize;
             let Some(record) = &mut self.table[index] else { continue };
+            let path = || record.read.path.to_string_lossy().into_owned();
             match completion.user_data() & 3 {
-                OPEN => record.result = completion.result(),
-                // Cancelled: the open before it failed, and said why.
-                READ if completion.result() == -libc::ECANCELED => (),
                 READ => {
-                    let path = || record.read.path.to_string_lossy().into_owned();
                     record.result = self.sys.completion(completion.result(), path);
+                    continue;
                 }
-                // The last of the chain, whatever came before.
-                _ => {
-                    let Some(record) = self.table[index].take() else { continue };
-                    self.free.push(index);
-                    self.bytes -= record.read.page.len();
-                    done.push(record.complete());
-                }
+                // Told only when it failed; the rest of its chain is cancelled, and not told.
+                OPEN => record.result = self.sys.completion(completion.result(), path),
+                // Otherwise the last of the chain.
+                _ => (),
             }
+            let Some(record) = self.table[index].take() else { continue };
+            self.free.push(index);
+            self.bytes -= record.read.page.len();
+            done.push(record.complete());
         }
         done
     }
@@ -343,7 +348,7 @@ impl<'a> Turn<'a> {
     fn fail(mut self, error: &io::Error) {
         tracing::error!(%error, "the ring failed; its pages are leaked, and reads go to the workers from now on");
         let mut letters = lock(&self.inbox.letters);
-        letters.failed = true;
+        letters.failed = Some(error.to_string());
         self.waiting.append(&mut letters.reads);
         drop(letters);
         let mut jobs: Vec<Job> = Vec::new();
@@ -402,9 +407,8 @@ fn build(depth: u32) -> Result<IoUring, String> {
     };
     let ring = ring.map_err(|error| format!("io_uring_setup: {error}; {}", likely_cause(&error)))?;
     let mut probe = Probe::new();
-    ring.submitter()
-        .register_probe(&mut probe)
-        .map_err(|error| format!("probing its operations: {error}"))?;
+    let probed = ring.submitter().register_probe(&mut probe);
+    probed.map_err(|error| format!("probing its operations: {error}; {}", likely_cause(&error)))?;
     for (name, code) in
         [("openat", opcode::OpenAt::CODE), ("readv", opcode::Readv::CODE), ("close", opcode::Close::CODE)]
     {

@@ -229,6 +229,10 @@ impl Store for FileStore {
         let mut health = Health::new(engine, "files");
         health.writable = self.files.roots.iter().all(Root::is_writable);
         health.fallbacks.clone_from(&self.files.fallbacks);
+        let failed = self.engine.ring_failure();
+        health
+            .fallbacks
+            .extend(failed.map(|why| Fallback { what: "io_uring", why: format!("the ring failed: {why}") }));
         health.fallbacks.extend(self.files.roots.iter().flat_map(Root::fallbacks));
         let space =
             |root: &Root| root.sys().space(root.dir()).map(|space| space.f_bavail * space.f_frsize).ok();
