@@ -35,6 +35,9 @@ pub(crate) const DEPTH: u32 = 32;
 /// need to. One read is always let through.
 const BYTES_MAX: usize = 8 << 20;
 
+/// Turns that the kernel may refuse in a row before the ring is given up.
+const REFUSED_MAX: u32 = 10_000;
+
 /// User data of the entry that waits for the inbox.
 const WAKE: u64 = u64::MAX;
 
@@ -103,7 +106,8 @@ impl Ring {
     ///
     /// What the kernel refused, and the likely cause.
     pub(crate) fn start(depth: u32, block: Alignment, sys: Sys, sink: Sink) -> Result<Self, String> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| format!("eventfd: {error}"))?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| format!("eventfd: {error}"))?;
         let inbox = Arc::new(Inbox { letters: Mutex::default(), wake });
         let (report, started) = std::sync::mpsc::sync_channel(1);
         let theirs = Arc::clone(&inbox);
@@ -185,7 +189,8 @@ struct Turn<'a> {
     tails: HostPool,
     block: Alignment,
     bytes: usize,
-    wake_buffer: Box<[u8; 8]>,
+    /// Turns in a row that the kernel refused.
+    refused: u32,
     armed: bool,
 }
 
@@ -209,7 +214,7 @@ impl<'a> Turn<'a> {
             tails,
             block,
             bytes: 0,
-            wake_buffer: Box::new([0; 8]),
+            refused: 0,
             armed: false,
         })
     }
@@ -296,22 +301,26 @@ impl<'a> Turn<'a> {
         if self.armed {
             return;
         }
-        let buffer = self.wake_buffer.as_mut_ptr();
-        let entry =
-            opcode::Read::new(types::Fd(self.inbox.wake.as_raw_fd()), buffer, 8).build().user_data(WAKE);
-        // SAFETY: invariant 4: the buffer is boxed and goes only after the ring, or is leaked with it.
+        let wake = types::Fd(self.inbox.wake.as_raw_fd());
+        let entry = opcode::PollAdd::new(wake, libc::POLLIN as u32).build().user_data(WAKE);
+        // SAFETY: the entry points to no memory.
         self.armed = unsafe { self.ring.submission().push(&entry) }.is_ok();
     }
 
-    fn enter(&self) -> io::Result<()> {
-        match self.sys.check_enter().and_then(|()| self.ring.submit_and_wait(1)) {
-            Ok(_) => Ok(()),
+    fn enter(&mut self) -> io::Result<()> {
+        let entered = self.sys.check_enter().and_then(|()| self.ring.submit_and_wait(1));
+        match entered {
+            Ok(_) => self.refused = 0,
             // Interrupted, or short of something for a moment: completions make room.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
-                Ok(())
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+                    && self.refused < REFUSED_MAX =>
+            {
+                self.refused += 1;
             }
-            Err(error) => Err(error),
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// The jobs of the reads that are over.
@@ -321,6 +330,8 @@ impl<'a> Turn<'a> {
         for completion in completions {
             if completion.user_data() == WAKE {
                 self.armed = false;
+                // Empties the counter; what it counts does not matter.
+                let _ = rustix::io::read(&self.inbox.wake, &mut [0; 8]);
                 continue;
             }
             let index = (completion.user_data() >> 2) as usize;
@@ -360,7 +371,7 @@ impl<'a> Turn<'a> {
         }
         jobs.extend(self.waiting.drain(..).map(|read| (read.finish)(Completed::Unclear(read.page))));
         self.sink.finish(jobs);
-        std::mem::forget((self.ring, self.wake_buffer));
+        std::mem::forget(self.ring);
     }
 }
 
