@@ -41,5 +41,5 @@ pub use storage::{
     Call, Capabilities, Deadline, Get, Priority, Put, STORAGE_BATCH_SIZE, StorageBackend, StorageBackendExt,
     Stored,
 };
-pub use store::{Depth, Found, Health, Scan, State, Store};
+pub use store::{Depth, Found, Health, Scan, State, Store, Visitor};
 pub use units::{parse_bool, parse_count, parse_duration, parse_size};

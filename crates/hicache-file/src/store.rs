@@ -9,8 +9,8 @@ use crate::slot::Slots;
 use crate::sys::{Seam, Sys};
 use async_trait::async_trait;
 use hicache_core::{
-    Alignment, Digest, Error, ErrorKind, Fallback, Found, Health, Namespace, PageKey, Pending, Result, Scan,
-    StorageBackend, Store, StoreFactory,
+    Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Result, Scan,
+    StorageBackend, Store, StoreFactory, Visitor,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -74,7 +74,11 @@ impl FileStore {
         check_distinct(&roots)?;
         let block = roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE);
         let slots = Slots::map(workers(&options), block, options.common.huge_pages)?;
-        let fallbacks = slots.pool().region().fallbacks().to_vec();
+        let of_slots = |fallback: &Fallback| Fallback {
+            what: fallback.what,
+            why: format!("the store's slots: {}", fallback.why),
+        };
+        let fallbacks = slots.pool().region().fallbacks().iter().map(of_slots).collect();
         let engine = Engine::start(slots.take()).map_err(|error| {
             Error::new(ErrorKind::Exhausted, "open store")
                 .why("the engine's threads could not be started")
@@ -198,9 +202,9 @@ impl Store for FileStore {
         self.engine.run(Lane::Write, move |_| files.clear(digest)).await
     }
 
-    fn scan(&self, scan: Scan, found: Box<dyn FnMut(Found) + Send>) -> Pending<Result<()>> {
+    fn scan(&self, scan: Scan, visitor: Visitor) -> Pending<Result<()>> {
         let files = Arc::clone(&self.files);
-        self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, found))
+        self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, visitor))
     }
 
     fn health(&self) -> Health {

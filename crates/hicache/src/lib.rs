@@ -59,7 +59,7 @@ pub use hicache_core::{
     PageIndex, PageKey, PageLayout, PageMut, PageOrder, Pending, Piece, PieceMut, Prefault, Prefix,
     PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError, Registrar, Registration, Reply,
     Result, STORAGE_BATCH_SIZE, Scan, Source, State, Stats, StorageBackend, StorageBackendExt, Store,
-    StoreFactory, StoreOptions, StoreRegistry, Stored, Strides, namespace_seed, parse_bool, parse_count,
-    parse_duration, parse_size, replies,
+    StoreFactory, StoreOptions, StoreRegistry, Stored, Strides, Visitor, namespace_seed, parse_bool,
+    parse_count, parse_duration, parse_size, replies,
 };
 pub use opener::{Opener, memory_available, open, registry};
