@@ -42,6 +42,7 @@ mod register;
 mod shm;
 mod spec;
 mod strides;
+mod sync;
 
 pub use align::Alignment;
 pub use counts::MachineCounts;
