@@ -144,7 +144,7 @@ fn b005_an_unrounded_length_is_unmapped_whole() {
                 status_kib("VmSize"),
                 warnings(|| {
                     for _ in 0..1000 {
-                        // Four pages are all there are: a leak would be met by the second turn.
+                        // Some twenty pages are all there are: a leak would be met at once.
                         drop(spec.map().unwrap());
                     }
                 }),
