@@ -39,9 +39,12 @@ impl ReservedPages {
             return Some(Self { before: Vec::new(), _file: None, _turn: None });
         }
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = File::create(std::env::temp_dir().join("hicache-huge-pages.lock")).unwrap();
-        file.lock().unwrap();
-        let mut held = Self { before: Vec::new(), _file: Some(file), _turn: Some(turn) };
+        // Another user's file cannot be opened, and who is not root sets nothing anyway.
+        let file = File::create(std::env::temp_dir().join("hicache-huge-pages.lock")).ok();
+        if let Some(file) = &file {
+            file.lock().unwrap();
+        }
+        let mut held = Self { before: Vec::new(), _file: file, _turn: Some(turn) };
         for (size, pages) in wanted {
             if let Err(got) = held.set(*size, *pages) {
                 let what =
