@@ -132,6 +132,17 @@ impl Files {
         (0..self.roots.len()).max_by_key(score).expect("at least one directory")
     }
 
+    /// Bytes that the file systems could still take, each counted once however many directories are on it.
+    fn available_len(&self) -> Option<u64> {
+        let mut by_device = BTreeMap::new();
+        for root in &self.roots {
+            let device = rustix::fs::fstat(root.dir()).ok()?.st_dev;
+            let space = root.sys().space(root.dir()).ok()?;
+            by_device.insert(device, space.f_bavail.saturating_mul(space.f_frsize));
+        }
+        Some(by_device.into_values().sum())
+    }
+
     /// The namespaces recorded in any directory. A record that cannot be read is no namespace; a scan names it.
     fn namespaces(&self) -> Result<Vec<Namespace>> {
         let mut all = BTreeMap::new();
@@ -212,9 +223,7 @@ impl Store for FileStore {
         health.writable = self.files.roots.iter().all(Root::is_writable);
         health.fallbacks.clone_from(&self.files.fallbacks);
         health.fallbacks.extend(self.files.roots.iter().flat_map(Root::fallbacks));
-        let space =
-            |root: &Root| root.sys().space(root.dir()).map(|space| space.f_bavail * space.f_frsize).ok();
-        health.available_len = self.files.roots.iter().map(space).sum();
+        health.available_len = self.files.available_len();
         health
     }
 
