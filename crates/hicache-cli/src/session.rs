@@ -3,8 +3,8 @@
 use crate::args::Place;
 use crate::failure::{Failure, Result};
 use hicache::{
-    Backing, ConfigFile, Environment, ErrorKind, HostPool, HugePageSize, HugePages, Namespace, Opener,
-    PageLayout, PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
+    ConfigFile, Environment, ErrorKind, HostPool, HugePageSize, HugePages, Namespace, Opener, PageLayout,
+    PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
@@ -154,7 +154,7 @@ pub(crate) fn pool(
             .into());
     }
     let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
-    let region = RegionSpec { len, backing: Backing::Private, huge_pages, prefault }.map()?;
+    let region = RegionSpec { len, huge_pages, prefault, ..RegionSpec::default() }.map()?;
     Ok(HostPool::new(region, strides, &[])?)
 }
 

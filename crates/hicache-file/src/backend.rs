@@ -87,7 +87,10 @@ impl FileBackend {
                 drop(put);
                 view.answer(reply, outcome);
             }
-            Turn::Late => reply.send(Err(late())),
+            Turn::Late => {
+                drop(put);
+                reply.send(Err(late()));
+            }
         })
     }
 
@@ -98,7 +101,10 @@ impl FileBackend {
                 let outcome = view.of(&get.key).get(&get.key, get.into, slot);
                 view.answer(reply, outcome);
             }
-            Turn::Late => reply.send(Err(late())),
+            Turn::Late => {
+                drop(get);
+                reply.send(Err(late()));
+            }
         })
     }
 

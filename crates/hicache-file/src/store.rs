@@ -10,8 +10,8 @@ use crate::slot::Slots;
 use crate::sys::{Seam, Sys};
 use async_trait::async_trait;
 use hicache_core::{
-    Alignment, Digest, Error, ErrorKind, Fallback, Found, Health, Namespace, PageKey, Pending, Result, Scan,
-    StorageBackend, Store, StoreFactory,
+    Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Result, Scan,
+    StorageBackend, Store, StoreFactory, Visitor,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -76,7 +76,11 @@ impl FileStore {
         check_distinct(&roots)?;
         let block = roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE);
         let slots = Slots::map(workers(&options), block, options.common.huge_pages)?;
-        let mut fallbacks = slots.pool().region().fallbacks().to_vec();
+        let of_slots = |fallback: &Fallback| Fallback {
+            what: fallback.what,
+            why: format!("the store's slots: {}", fallback.why),
+        };
+        let mut fallbacks: Vec<Fallback> = slots.pool().region().fallbacks().iter().map(of_slots).collect();
         let mut engine = Engine::start(slots.take()).map_err(|error| {
             Error::new(ErrorKind::Exhausted, "open store")
                 .why("the engine's threads could not be started")
@@ -84,26 +88,29 @@ impl FileStore {
                 .because(error)
         })?;
         if options.engine != options::Engine::Threads {
-            match engine.add_ring(options.depth.map_or(DEPTH, NonZeroU32::get), block, sys) {
-                Ok(()) => (),
-                Err(why) if options.engine == options::Engine::IoUring => return Err(no_ring(&why)),
-                Err(why) => fallbacks
-                    .push(told(Fallback { what: "io_uring", why: format!("{why}; threads instead") })),
-            }
+            fallbacks.extend(add_ring(&mut engine, &options, block, sys)?);
         }
         Ok(Self { files: Arc::new(Files { roots, options, fallbacks }), engine: Arc::new(engine) })
     }
 }
 
-fn told(fallback: Fallback) -> Fallback {
+/// Adds a ring to the engine. Where there is none to be had, the threads do, which is told, unless it was asked for.
+fn add_ring(
+    engine: &mut Engine,
+    options: &FileOptions,
+    block: Alignment,
+    sys: Sys,
+) -> Result<Option<Fallback>> {
+    let depth = options.depth.map_or(DEPTH, NonZeroU32::get);
+    let Err(why) = engine.add_ring(depth, block, sys) else { return Ok(None) };
+    if options.engine == options::Engine::IoUring {
+        return Err(Error::new(ErrorKind::Unsupported, "open store")
+            .why(format_args!("the engine io_uring is asked for and does not work here: {why}"))
+            .fix("set engine=auto to let it fall back to threads"));
+    }
+    let fallback = Fallback { what: "io_uring", why: format!("{why}; threads instead") };
     tracing::warn!(what = fallback.what, why = fallback.why, "fallback");
-    fallback
-}
-
-fn no_ring(why: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, "open store")
-        .why(format_args!("the engine io_uring is asked for and does not work here: {why}"))
-        .fix("set engine=auto to let it fall back to threads")
+    Ok(Some(fallback))
 }
 
 /// A path as a URL has it: `file:/path`, `file:relative`, or `file:///path`.
@@ -147,6 +154,17 @@ impl Files {
     pub(crate) fn root_of(&self, key: &PageKey) -> usize {
         let score = |index: &usize| self.roots[*index].score(key);
         (0..self.roots.len()).max_by_key(score).expect("at least one directory")
+    }
+
+    /// Bytes that the file systems could still take, each counted once however many directories are on it.
+    fn available_len(&self) -> Option<u64> {
+        let mut by_device = BTreeMap::new();
+        for root in &self.roots {
+            let device = rustix::fs::fstat(root.dir()).ok()?.st_dev;
+            let space = root.sys().space(root.dir()).ok()?;
+            by_device.insert(device, space.f_bavail.saturating_mul(space.f_frsize));
+        }
+        Some(by_device.into_values().sum())
     }
 
     /// The namespaces recorded in any directory. A record that cannot be read is no namespace; a scan names it.
@@ -219,9 +237,9 @@ impl Store for FileStore {
         self.engine.run(Lane::Write, move |_| files.clear(digest)).await
     }
 
-    fn scan(&self, scan: Scan, found: Box<dyn FnMut(Found) + Send>) -> Pending<Result<()>> {
+    fn scan(&self, scan: Scan, visitor: Visitor) -> Pending<Result<()>> {
         let files = Arc::clone(&self.files);
-        self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, found))
+        self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, visitor))
     }
 
     fn health(&self) -> Health {
@@ -234,9 +252,7 @@ impl Store for FileStore {
             .fallbacks
             .extend(failed.map(|why| Fallback { what: "io_uring", why: format!("the ring failed: {why}") }));
         health.fallbacks.extend(self.files.roots.iter().flat_map(Root::fallbacks));
-        let space =
-            |root: &Root| root.sys().space(root.dir()).map(|space| space.f_bavail * space.f_frsize).ok();
-        health.available_len = self.files.roots.iter().map(space).sum();
+        health.available_len = self.files.available_len();
         health
     }
 

@@ -53,13 +53,14 @@ pub use environment::Environment;
 pub use hicache_file as file;
 
 pub use hicache_core::{
-    Alignment, AllocError, Backing, Busy, COMMON_OPTIONS, Call, Capabilities, CommonOptions, Counters, DType,
-    Deadline, Depth, Digest, Error, ErrorKind, Expiry, Fallback, Found, Geometry, Get, Health, HostPool,
-    HugePageSize, HugePages, Identity, KeyUnits, MemoryStore, Namespace, OptionSpec, Outcomes, Page,
-    PageIndex, PageKey, PageLayout, PageMut, PageOrder, Pending, Piece, PieceMut, Prefault, Prefix,
-    PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError, Registrar, Registration, Reply,
-    Result, STORAGE_BATCH_SIZE, Scan, Source, State, Stats, StorageBackend, StorageBackendExt, Store,
-    StoreFactory, StoreOptions, StoreRegistry, Stored, Strides, namespace_seed, parse_bool, parse_count,
+    Alignment, AllocError, Backing, Budget, Busy, COMMON_OPTIONS, Call, Capabilities, CommonOptions,
+    Counters, DType, Deadline, Depth, Digest, Error, ErrorKind, Expiry, Fallback, Found, Geometry, Get,
+    Health, HostPool, HugePageSize, HugePages, Identity, KeyUnits, Lock, Machine, MachineCounts,
+    MachinePaths, MemoryStore, Namespace, Numa, NumaNode, OptionSpec, Outcomes, Page, PageIndex, PageKey,
+    PageLayout, PageMut, PageOrder, Pending, Piece, PieceMut, Prefault, Prefix, PrefixWait, Priority, Put,
+    Rank, Region, RegionSpec, RegisterError, Registrar, Registration, Reply, Result, STORAGE_BATCH_SIZE,
+    Scan, Shortage, Source, State, Stats, StorageBackend, StorageBackendExt, Store, StoreFactory,
+    StoreOptions, StoreRegistry, Stored, Strides, Visitor, namespace_seed, parse_bool, parse_count,
     parse_duration, parse_size, replies,
 };
 pub use opener::{Opener, memory_available, open, registry};
