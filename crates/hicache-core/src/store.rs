@@ -134,6 +134,8 @@ pub enum State {
     Wrong(String),
     /// A page cut short or longer than its layout, and how.
     Torn(String),
-    /// Something that is no page: left by a dead writer, or not ours.
+    /// Something that is no page of its namespace: not ours, or of a layout that the namespace does not have.
     Orphan(String),
+    /// Something that could not be looked at, and why. Who reads the scan must not call it sound.
+    Unreadable(String),
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Most jobs that wait. Beyond it, a batch is refused as exhausted.
+/// Jobs that wait at which no batch is added: it is refused as exhausted, whole. A batch may be of any length itself.
 const JOBS_MAX: usize = 64 * 1024;
 
 /// Every so many jobs, the last lane that has one goes first, so that none waits for ever.
@@ -142,7 +142,7 @@ impl Engine {
         if queue.closed {
             return Err((closed(), jobs));
         }
-        if queue.waiting + queue.away + jobs.len() > JOBS_MAX {
+        if queue.waiting + queue.away >= JOBS_MAX {
             return Err((full(queue.waiting + queue.away), jobs));
         }
         let count = jobs.len();
@@ -184,7 +184,7 @@ impl Engine {
         if queue.closed {
             return Err((Some(closed()), reads));
         }
-        if queue.waiting + queue.away + count > JOBS_MAX {
+        if queue.waiting + queue.away >= JOBS_MAX {
             return Err((Some(full(queue.waiting + queue.away)), reads));
         }
         queue.away += count;
@@ -288,6 +288,7 @@ impl Shared {
             // What a panic leaves half done is in the job, which is gone, and in the slot, which each job fills anew.
             if catch_unwind(AssertUnwindSafe(|| (job.run)(turn))).is_err() {
                 Counters::add(&counters.worker_restarts, 1);
+                Counters::add(&counters.errors, 1);
                 tracing::error!(
                     "a worker panicked; its operation is answered as failed, and the worker goes on"
                 );
@@ -331,9 +332,15 @@ impl Shared {
                     let Some(Reverse(wait)) = watch.waits.pop() else { continue };
                     // Waking a caller may run the caller's code.
                     drop(watch);
-                    let expired = wait.expiry.expire(&late()) as u64;
-                    Counters::add(&wait.counters.timeouts, expired);
-                    Counters::add(&wait.counters.errors, expired);
+                    let Wait { expiry, counters, .. } = wait;
+                    let expire = || {
+                        let expired = expiry.expire(&late()) as u64;
+                        Counters::add(&counters.timeouts, expired);
+                        Counters::add(&counters.errors, expired);
+                    };
+                    if catch_unwind(AssertUnwindSafe(expire)).is_err() {
+                        tracing::error!("a waker panicked; the watch goes on");
+                    }
                     watch = lock(&self.watch);
                 }
             }

@@ -28,9 +28,11 @@
 //! ```
 
 mod backend;
+mod claim;
 mod draft;
 mod engine;
 mod fail;
+mod folders;
 mod options;
 mod page_file;
 mod probe;
@@ -39,6 +41,7 @@ mod ring;
 mod root;
 mod scan;
 mod slot;
+mod standing;
 mod store;
 mod sys;
 mod trailer;

@@ -8,6 +8,7 @@ use crate::root::{Root, namespace_folder};
 use crate::scan;
 use crate::slot::Slots;
 use crate::sys::{Seam, Sys};
+use crate::writer;
 use async_trait::async_trait;
 use hicache_core::{
     Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Result, Scan,
@@ -90,7 +91,26 @@ impl FileStore {
         if options.engine != options::Engine::Threads {
             fallbacks.extend(add_ring(&mut engine, &options, block, sys)?);
         }
-        Ok(Self { files: Arc::new(Files { roots, options, fallbacks }), engine: Arc::new(engine) })
+        let store = Self { files: Arc::new(Files { roots, options, fallbacks }), engine: Arc::new(engine) };
+        store.sweep_beside();
+        Ok(store)
+    }
+}
+
+impl FileStore {
+    /// Removes cleared namespaces that a dead writer left, beside other work: they may have many pages.
+    fn sweep_beside(&self) {
+        for (index, root) in self.files.roots.iter().enumerate() {
+            for leftover in root.take_leftovers() {
+                let files = Arc::clone(&self.files);
+                // Nobody waits for it; what is not swept now is found by the next open.
+                drop(self.engine.run(Lane::BackgroundWrite, move |_| {
+                    let root = &files.roots[index];
+                    writer::sweep(root.sys(), root.dir(), &leftover);
+                    Ok(())
+                }));
+            }
+        }
     }
 }
 
@@ -172,8 +192,13 @@ impl Files {
         let mut all = BTreeMap::new();
         for root in &self.roots {
             for digest in scan::namespace_digests(root)? {
-                if let Ok(Ok(namespace)) = root.read_namespace(digest) {
-                    all.insert(digest, namespace);
+                match root.read_namespace(digest) {
+                    Ok(Ok(namespace)) => drop(all.insert(digest, namespace)),
+                    Ok(Err(_)) => (),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+                    Err(error) => {
+                        return Err(root.failed("list namespaces", &namespace_folder(digest), error));
+                    }
                 }
             }
         }
@@ -207,9 +232,8 @@ impl Files {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 renamed => renamed.map_err(fail)?,
             }
-            let grave = root.path().join(grave);
-            removed += scan::count_pages(&grave);
-            std::fs::remove_dir_all(grave).map_err(fail)?;
+            removed += scan::count_pages(root, &grave);
+            root.sys().remove_tree(root.dir(), &grave).map_err(fail)?;
         }
         Ok(removed)
     }

@@ -90,7 +90,8 @@ pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
 }
 
 pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
-    let (mut ok, mut wrong, mut torn, mut orphans, mut unverified, mut repaired) = (0, 0, 0, 0, 0, 0_u64);
+    let (mut ok, mut wrong, mut torn, mut orphans, mut unverified) = (0, 0, 0, 0, 0);
+    let (mut unreadable, mut repaired) = (0, 0_u64);
     Session::open(&args.inspect.place, Absent::Refuse)?.run(|session| {
         let namespace = only(session, &args.inspect)?.map(|one| one.digest());
         let bar = progress::bar(output, None, "pages");
@@ -102,6 +103,7 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
                 State::Wrong(why) => (&mut wrong, Some(("wrong", why))),
                 State::Torn(why) => (&mut torn, Some(("torn", why))),
                 State::Orphan(why) => (&mut orphans, Some(("orphan", why))),
+                State::Unreadable(why) => (&mut unreadable, Some(("unreadable", why))),
             };
             *count += 1_u64;
             repaired += u64::from(found.repaired);
@@ -126,7 +128,11 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
              {repaired} repaired"
         ))?;
     }
-    Ok(if wrong + torn > 0 { Ending::DataWrong } else { Ending::Done })
+    Ok(match (wrong + torn, unreadable) {
+        (0, 0) => Ending::Done,
+        (0, _) => Ending::Failed,
+        _ => Ending::DataWrong,
+    })
 }
 
 pub(crate) fn namespaces(place: &Place, output: &mut Output) -> Result {
