@@ -59,7 +59,8 @@ fn a_miss_makes_no_file_and_says_so() {
         let arguments = ["get", &key(2), out.to_str().unwrap(), "--namespace", namespace, "--json"];
         let missed = home.run(arguments).ended(1);
         assert_eq!(missed.json(), json!({ "found": false, "bytes": 0 }));
-        assert!(missed.stderr.contains("not found"), "{}", missed.stderr);
+        assert!(missed.stderr.starts_with("not found: "), "{}", missed.stderr);
+        assert!(missed.stderr.contains("no such page"), "{}", missed.stderr);
         assert!(!out.exists());
     }
 }
@@ -166,7 +167,15 @@ fn a_flipped_bit_in_the_first_a_middle_and_the_last_byte_is_found_and_is_a_miss(
         let counts = verified.json();
         assert_eq!((&counts["pages"], &counts["ok"], &counts["wrong"]), (&json!(2), &json!(1), &json!(1)));
         assert!(verified.stderr.contains(&key(1)), "{}", verified.stderr);
-        home.run(["get", "--backend", &store, &key(1), home.path("out").to_str().unwrap()]).ended(1);
+        let missed = home.run(["get", "--backend", &store, &key(1), "-"]).ended(1);
+        assert!(
+            missed.stderr.contains("\ndamaged: ") && missed.stderr.contains("set aside"),
+            "{}",
+            missed.stderr
+        );
+        // It was: now it is not there.
+        let missed = home.run(["get", "--backend", &store, &key(1), "-"]).ended(1);
+        assert!(missed.stderr.starts_with("not found: "), "{}", missed.stderr);
         home.run(["get", "--backend", &store, &key(2), "-"]).ended(0);
     }
 }
@@ -183,4 +192,43 @@ fn a_torn_page_is_found_repaired_and_then_gone() {
     assert_eq!((&repaired["torn"], &repaired["repaired"]), (&json!(1), &json!(1)));
     let clean = home.run(["verify", "--json"]).ended(0).json();
     assert_eq!((&clean["pages"], &clean["torn"]), (&json!(0), &json!(0)));
+}
+
+#[test]
+fn a_page_without_a_check_is_told_from_one_that_is_not_there() {
+    let home = Home::new();
+    let store = home.url("store");
+    let unchecked = format!("{store}?checksum=false");
+    home.run(["put", "--backend", &unchecked, &key(1), &home.file("in", "a page")]).ended(0);
+    let missed = home.run(["get", "--backend", &store, &key(1), "-"]).ended(1);
+    assert!(missed.stderr.starts_with("unverified: "), "{}", missed.stderr);
+    assert!(missed.stderr.contains("accept_unverified=true"), "{}", missed.stderr);
+    let accepting = format!("{store}?accept_unverified=true");
+    assert_eq!(home.run(["get", "--backend", &accepting, &key(1), "-"]).ended(0).stdout, b"a page");
+}
+
+#[test]
+fn other_bytes_under_a_key_that_is_there_are_not_written() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("a", "first")]).ended(0);
+    assert_eq!(home.run(["put", &key(1), &home.file("b", "other")]).ended(0).text(), "present\n");
+    assert_eq!(home.run(["get", &key(1), "-"]).ended(0).stdout, b"first");
+}
+
+#[test]
+fn a_page_put_into_memory_is_told_to_be_forgotten() {
+    let home = Home::new();
+    let arguments = ["put", "--backend", "memory:", &key(1), &home.file("in", "x")];
+    assert!(home.run(arguments).ended(0).stderr.contains("memory: forgets"));
+    assert_eq!(home.run(arguments.iter().chain(&["--quiet"])).ended(0).stderr, "");
+}
+
+#[test]
+fn the_room_of_a_store_is_not_called_a_capacity() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("a", "x")]).ended(0);
+    let told = home.run(["stat"]).ended(0).text();
+    let room = told.lines().find(|line| line.starts_with("room ")).expect("a line says the room");
+    assert!(room.ends_with("(bytes + free space)"), "{room}");
+    assert!(!told.contains("capacity"), "{told}");
 }

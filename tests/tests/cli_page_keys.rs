@@ -67,3 +67,9 @@ fn a_token_that_is_none_ends_with_2_and_its_place() {
     home.run(["page-keys", "--page-size", "0"]).ended(2);
     home.run(["page-keys", "--page-size", "1", "--prior", "abc"]).ended(2);
 }
+
+#[test]
+fn the_help_says_what_the_input_looks_like() {
+    let help = Home::new().run(["page-keys", "--help"]).ended(0).text();
+    assert!(help.contains("[1, 2, 3]") && help.contains("2^63 - 1"), "{help}");
+}

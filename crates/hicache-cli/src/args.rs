@@ -42,8 +42,14 @@ pub(crate) enum Command {
     /// one request waited for its pages.
     Replay(Replay),
     /// Store the contents of a file as one page
+    ///
+    /// A key stands for its contents: where a page is there under it, nothing is written and the answer is "present",
+    /// also when the file has other bytes.
     Put(Put),
     /// Fetch one page into a file, which appears whole or not at all
+    ///
+    /// A page that is not there, fails its check, or carries no check, is none: the message says which, and the exit
+    /// code is 1.
     Get(Get),
     /// Ask which pages are there
     Exists(Keys),
@@ -52,6 +58,8 @@ pub(crate) enum Command {
     /// List the pages of a store
     List(Inspect),
     /// Count the pages of a store, and its room
+    ///
+    /// Room is the bytes of the pages and the free space of the medium; nothing limits a store of files to less.
     Stat(Inspect),
     /// Read every page and check it
     ///
@@ -63,6 +71,9 @@ pub(crate) enum Command {
     /// Remove a namespace with all its pages
     Drop(Drop),
     /// Make page keys of the token ids on standard input, one key a line
+    ///
+    /// Token ids are whole numbers from 0 to 2^63 - 1, between white space or commas, also in the brackets of one JSON
+    /// list: 1 2 3, or 1,2,3, or [1, 2, 3], or one a line. A trailing partial page has no key, which a note says.
     PageKeys(PageKeys),
     /// What this machine and directory allow, and what fixes what they do not
     Doctor(Place),
@@ -96,7 +107,7 @@ pub(crate) struct Demo {
 pub(crate) struct Replay {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The trace
+    /// The trace; - for standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: PathBuf,
     #[command(flatten)]

@@ -9,6 +9,7 @@ mod progress;
 mod replayer;
 mod report;
 mod session;
+mod temporary;
 mod trace;
 mod workload;
 

@@ -2,14 +2,15 @@
 
 use crate::args::Place;
 use crate::failure::{Failure, Result};
+use crate::output;
+use crate::temporary::{self, Temporary};
 use hicache::{
-    ConfigFile, Environment, ErrorKind, HostPool, HugePageSize, HugePages, Namespace, Opener, PageLayout,
-    PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
+    ConfigFile, Environment, ErrorKind, HostPool, HugePages, Namespace, Opener, PageLayout, PageMut, Pending,
+    Prefault, RegionSpec, StorageBackend, Store, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tempfile::TempDir;
 
 /// A store that a command opened. [`Session::close`] ends it; a temporary one is removed on drop.
 #[derive(Debug)]
@@ -17,8 +18,11 @@ pub(crate) struct Session {
     opener: Opener,
     url: String,
     store: Arc<dyn Store>,
+    huge_pages: HugePages,
+    /// The removal of a temporary store is told.
+    tells: bool,
     // Dropped last: the store lies in it.
-    temporary: Option<TempDir>,
+    temporary: Option<Temporary>,
 }
 
 /// What to do where there is no store yet.
@@ -41,22 +45,27 @@ impl Session {
         Self::open_with(opener, url, None)
     }
 
-    /// Opens the store that the flags or the configuration name, else a fresh one that goes with the session.
-    pub(crate) fn open_or_temporary(place: &Place) -> Result<Self> {
+    /// Opens the store that the flags or the configuration name, else a fresh one that goes with the session, and
+    /// says so then unless `quiet`.
+    pub(crate) fn open_or_temporary(place: &Place, quiet: bool) -> Result<Self> {
         let (opener, url) = named(place, Absent::Make)?;
-        match url {
+        let mut session = match url {
             Some(url) => Self::open_with(opener, url, None),
-            None => {
-                let folder = temporary_folder()?;
-                let url = file_url(folder.path())?;
-                Self::open_with(opener, url, Some(folder))
-            }
-        }
+            None => Self::open_in(opener, temporary_folder()?),
+        }?;
+        session.tells = !quiet;
+        Ok(session)
     }
 
-    fn open_with(opener: Opener, url: String, temporary: Option<TempDir>) -> Result<Self> {
+    fn open_in(opener: Opener, folder: Temporary) -> Result<Self> {
+        let url = file_url(folder.path())?;
+        Self::open_with(opener, url, Some(folder))
+    }
+
+    fn open_with(opener: Opener, url: String, temporary: Option<Temporary>) -> Result<Self> {
+        let huge_pages = opener.common(&url)?.huge_pages;
         let store = opener.open(&url)?;
-        Ok(Self { opener, url, store, temporary })
+        Ok(Self { opener, url, store, huge_pages, tells: false, temporary })
     }
 
     /// The store.
@@ -76,7 +85,12 @@ impl Session {
 
     /// The folder of a temporary store.
     pub(crate) fn temporary(&self) -> Option<&Path> {
-        self.temporary.as_ref().map(TempDir::path)
+        self.temporary.as_ref().map(Temporary::path)
+    }
+
+    /// The page size of the command's own memory: what the store's is, by its options.
+    pub(crate) fn huge_pages(&self) -> HugePages {
+        self.huge_pages
     }
 
     /// Closes the store and opens it again.
@@ -135,11 +149,24 @@ impl Session {
     }
 }
 
+/// What takes a while is told before it begins, and how to go without.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(folder) = self.temporary().filter(|_| self.tells) {
+            output::note(format_args!(
+                "note: removing the temporary store {}; with --backend URL a store is kept",
+                folder.display()
+            ));
+        }
+    }
+}
+
 /// Host memory for `slots` pages of `layout`, as the backend wants them.
 pub(crate) fn pool(
     layout: &PageLayout,
     slots: u32,
     backend: &dyn StorageBackend,
+    huge_pages: HugePages,
     prefault: Prefault,
 ) -> Result<HostPool> {
     let strides = layout.strides(slots, backend.capabilities().alignment)?;
@@ -153,14 +180,17 @@ pub(crate) fn pool(
             .fix("give a smaller --pool-pages, or smaller pages")
             .into());
     }
-    let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
     let region = RegionSpec { len, huge_pages, prefault, ..RegionSpec::default() }.map()?;
     Ok(HostPool::new(region, strides, &[])?)
 }
 
 /// Host memory for one page.
-pub(crate) fn one_page(layout: &PageLayout, backend: &dyn StorageBackend) -> Result<PageMut> {
-    let pool = pool(layout, 1, backend, Prefault::Off)?;
+pub(crate) fn one_page(
+    layout: &PageLayout,
+    backend: &dyn StorageBackend,
+    huge_pages: HugePages,
+) -> Result<PageMut> {
+    let pool = pool(layout, 1, backend, huge_pages, Prefault::Off)?;
     Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
 }
 
@@ -201,22 +231,12 @@ fn file_url(path: &Path) -> Result<String> {
 }
 
 /// A fresh folder beside the user's own store, or among the temporary files where the caches are not on a disk.
-fn temporary_folder() -> Result<TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("hicache-temporary-");
-    let cached =
-        cache_folder().filter(|folder| std::fs::create_dir_all(folder).is_ok() && !is_in_memory(folder));
-    if let Some(folder) = cached.and_then(|folder| builder.tempdir_in(folder).ok()) {
-        return Ok(folder);
+fn temporary_folder() -> Result<Temporary> {
+    let cached = cache_folder().filter(|folder| temporary::is_on_disk(folder));
+    match cached.map(|folder| Temporary::in_folder(&folder)) {
+        Some(Ok(folder)) => Ok(folder),
+        _ => Temporary::in_folder(&std::env::temp_dir()),
     }
-    builder.tempdir().map_err(Failure::file(format!("make a folder in {}", std::env::temp_dir().display())))
-}
-
-/// Whether a file system keeps its files in memory (tmpfs, ramfs).
-fn is_in_memory(path: &Path) -> bool {
-    const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-    // The field's width differs between architectures.
-    rustix::fs::statfs(path).is_ok_and(|stat| IN_MEMORY.contains(&(stat.f_type as u64)))
 }
 
 /// The directory of a file store; `None` for a URL of another kind.

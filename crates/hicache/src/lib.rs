@@ -46,10 +46,15 @@ mod config;
 mod document;
 mod environment;
 mod opener;
+#[cfg(doctest)]
+mod readme;
 
 pub use config::ConfigFile;
 pub use environment::Environment;
+/// The store of files by itself: [`FileStore::open`](file::FileStore::open) takes a path and
+/// [`FileOptions`](file::FileOptions), where [`open`] takes a URL.
 #[cfg(feature = "file")]
+#[doc(inline)]
 pub use hicache_file as file;
 
 pub use hicache_core::{

@@ -82,7 +82,7 @@ pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
     let size = |name: &str| stat[name].as_u64().map_or("unknown".to_owned(), |bytes| Size(bytes).to_string());
     output.line(format_args!("pages       {}", stat["pages"]))?;
     output.line(format_args!("bytes       {}", size("bytes")))?;
-    output.line(format_args!("capacity    {}", size("capacity_bytes")))?;
+    output.line(format_args!("room        {} (bytes + free space)", size("capacity_bytes")))?;
     output.line(format_args!("namespaces  {}", stat["namespaces"]))?;
     output.line(format_args!("files       {}", stat["files"]))?;
     output.line(format_args!("format      {}", stat["format"].as_str().unwrap_or_default()))?;

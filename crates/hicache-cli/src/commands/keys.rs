@@ -2,9 +2,11 @@
 
 use crate::args::{Get, Keys, Put};
 use crate::failure::{Ending, Failure, Result};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::session::{self, Absent, Session};
-use hicache::{Call, Namespace, Page, PageLayout, StorageBackendExt, Stored, memory_available};
+use hicache::{
+    Call, Namespace, Page, PageKey, PageLayout, Stats, StorageBackendExt, Stored, memory_available,
+};
 use serde_json::json;
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
@@ -37,12 +39,16 @@ pub(crate) fn put(args: &Put, output: &mut Output) -> Result {
         }
         let layout = *namespace.layout();
         let backend = session.backend(namespace)?;
-        let mut page = session::one_page(&layout, &*backend)?;
+        let mut page = session::one_page(&layout, &*backend, session.huge_pages())?;
         for (plane, piece) in (0..).zip(bytes.chunks(layout.piece_len())) {
             page.piece_mut(plane).copy_from(0, piece);
         }
         let put = hicache::Put { key: args.key, parent: args.parent, page: page.freeze() };
-        Ok(backend.set(put).wait()?)
+        let stored = backend.set(put).wait()?;
+        if session.is_memory() && !output.is_quiet() {
+            output::note("note: memory: forgets the page when this command ends");
+        }
+        Ok(stored)
     })?;
     let stored = match stored {
         Stored::Written => "written",
@@ -63,12 +69,18 @@ pub(crate) fn get(args: &Get, output: &mut Output) -> Result {
             "--json and the page cannot both go to standard output; name a file".to_owned(),
         ));
     }
+    let mut missing = format!("not found: namespace {:?} has no such page {}", args.namespace, args.key);
     let len = Session::open(&args.place, Absent::Refuse)?.run(|session| {
         let Some(namespace) = session.namespace(&args.namespace)? else { return Ok(None) };
         let layout = *namespace.layout();
         let backend = session.backend(namespace)?;
-        let into = session::one_page(&layout, &*backend)?;
-        let Some(page) = backend.get(args.key, into).wait()? else { return Ok(None) };
+        let into = session::one_page(&layout, &*backend, session.huge_pages())?;
+        let Some(page) = backend.get(args.key, into).wait()? else {
+            if let Some(why) = why_none(&backend.stats(), &args.key) {
+                missing = why;
+            }
+            return Ok(None);
+        };
         if to_standard {
             pieces(&page).try_for_each(|piece| output.bytes(piece))?;
             output.finish()?;
@@ -83,13 +95,25 @@ pub(crate) fn get(args: &Get, output: &mut Output) -> Result {
         output.line(format_args!("{len} bytes"))?;
     }
     if len.is_none() {
-        crate::output::note(format_args!(
-            "not found: namespace {:?} has no sound page {}",
-            args.namespace, args.key
-        ));
+        output::note(missing);
         return Ok(Ending::Failed);
     }
     Ok(Ending::Done)
+}
+
+/// Why a page that is there is not served, by what the one get has counted.
+fn why_none(stats: &Stats, key: &PageKey) -> Option<String> {
+    if stats.damaged > 0 {
+        return Some(format!(
+            "damaged: page {key} failed its check; it is set aside where this user may write, and a put stores it anew"
+        ));
+    }
+    (stats.unverified > 0).then(|| {
+        format!(
+            "unverified: page {key} is there, but carries no check of hicache's; accept_unverified=true, in the URL \
+             say, serves it as it is"
+        )
+    })
 }
 
 pub(crate) fn exists(args: &Keys, output: &mut Output) -> Result {
