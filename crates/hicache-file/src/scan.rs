@@ -158,8 +158,12 @@ impl Walk<'_> {
     /// What stands at a page's name, or at the name that a damaged page is set aside under.
     fn page(&mut self, path: &str, key: PageKey, bad: bool) -> ControlFlow<()> {
         let (sys, dir) = (self.root.sys(), self.root.dir());
-        // Gone meanwhile, as below: nothing to tell.
-        let Ok(stat) = sys.stat(dir, path) else { return ControlFlow::Continue(()) };
+        let stat = match sys.stat(dir, path) {
+            Ok(stat) => stat,
+            // Gone meanwhile, as below: nothing to tell.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return ControlFlow::Continue(()),
+            Err(error) => return self.tell(path, State::Unreadable(error.to_string())),
+        };
         let (state, repaired) = if bad {
             let why = "it failed its check before and was set aside".to_string();
             (State::Wrong(why), self.scan.repair && sys.unlink(dir, path).is_ok())

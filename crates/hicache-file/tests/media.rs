@@ -85,7 +85,7 @@ fn a_directory_of_another_user_is_refused_clearly() {
     stage.set(1).unwrap();
     stage.set(3).unwrap();
     let forbidden = stage.file(3).parent().unwrap().to_path_buf();
-    std::fs::set_permissions(&forbidden, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    std::fs::set_permissions(&forbidden, std::os::unix::fs::PermissionsExt::from_mode(0o744)).unwrap();
     drop(stage);
     // As nobody from here on: root may do everything.
     let exe = std::env::current_exe().unwrap();
