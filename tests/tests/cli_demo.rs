@@ -6,7 +6,7 @@ use std::fs::Permissions;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -50,7 +50,7 @@ fn ctrl_c_ends_with_130_and_removes_the_temporary_store() {
     let mut child = endless_replay(&home, 1);
     // It listens before it makes the store.
     signal(&child, "-INT");
-    let status = child.wait().unwrap();
+    let status = ended(&mut child);
     let mut told = String::new();
     child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(status.code(), Some(130), "{told}");
@@ -59,11 +59,40 @@ fn ctrl_c_ends_with_130_and_removes_the_temporary_store() {
     assert!(home.leftovers().is_empty());
 }
 
+#[test]
+fn a_lost_terminal_and_a_kill_end_as_ctrl_c_does_each_with_its_number() {
+    let home = Home::new();
+    for (name, code) in [("-HUP", 129), ("-TERM", 143)] {
+        let mut child = endless_replay_under(&home, 1, &["env", "--default-signal=HUP"]);
+        signal(&child, name);
+        assert_eq!(ended(&mut child).code(), Some(code), "{name}");
+        assert!(home.leftovers().is_empty(), "{name}");
+    }
+    let help = home.run(["--help"]).ended(0).text();
+    assert!(help.contains("129, 130, 143"), "{help}");
+}
+
+#[test]
+fn under_nohup_the_terminal_may_go() {
+    let home = Home::new();
+    let mut child = endless_replay_under(&home, 1, &["env", "--ignore-signal=HUP"]);
+    signal(&child, "-HUP");
+    // Had it counted, this were the second, which ends the process at once and leaves the store.
+    signal(&child, "-TERM");
+    assert_eq!(ended(&mut child).code(), Some(143));
+    assert!(home.leftovers().is_empty());
+}
+
 /// A replay that never ends by itself, once there are `count` temporary stores.
 fn endless_replay(home: &Home, count: usize) -> Child {
+    endless_replay_under(home, count, &[])
+}
+
+/// The same, started by `starter`, which becomes it.
+fn endless_replay_under(home: &Home, count: usize, starter: &[&str]) -> Child {
     let request = |timestamp: u64| format!("{{\"timestamp\": {timestamp}, \"hash_ids\": [1, 2, 3]}}\n");
     let trace = home.file("trace.jsonl", request(0) + &request(3_600_000));
-    let mut command = home.command(["replay", "--trace", &trace, "--speed", "1"]);
+    let mut command = home.command_under(starter, ["replay", "--trace", &trace, "--speed", "1"]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let started = Instant::now();
     while home.leftovers().len() < count {
@@ -71,6 +100,21 @@ fn endless_replay(home: &Home, count: usize) -> Child {
         std::thread::yield_now();
     }
     child
+}
+
+/// How it ended, which it must do soon.
+fn ended(child: &mut Child) -> ExitStatus {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if started.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it did not end");
+        }
+        std::thread::yield_now();
+    }
 }
 
 fn signal(child: &Child, name: &str) {

@@ -7,7 +7,8 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 the operation failed, or replay had errors; 2 bad usage or \
-    configuration; 3 data found wrong.\nSizes are bytes: 4096, 64KiB, 1MiB, 2GB.";
+    configuration; 3 data found wrong; 129, 130, 143 stopped by SIGHUP, SIGINT (Ctrl-C), SIGTERM: 128 and the \
+    signal.\nWith --json the help and the version are JSON too.\nSizes are bytes: 4096, 64KiB, 1MiB, 2GB.";
 
 /// The storage tier under the KV cache of LLM inference engines
 #[derive(Debug, Parser)]

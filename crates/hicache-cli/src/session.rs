@@ -199,7 +199,14 @@ fn named(place: &Place, absent: Absent) -> Result<(Opener, Option<String>)> {
     let url = place.backend.clone().or_else(|| config.as_ref()?.backend().map(str::to_owned));
     let environment = Environment::of_process();
     let existing = absent == Absent::Refuse;
-    Ok((Opener { config, environment, existing, ..Opener::default() }, url))
+    let opener = Opener { config, environment, existing, ..Opener::default() };
+    opener.check()?;
+    Ok((opener, url))
+}
+
+/// The URL that the flags or the configuration name, if they do.
+pub(crate) fn named_url(place: &Place) -> Result<Option<String>> {
+    Ok(named(place, Absent::Refuse)?.1)
 }
 
 /// The folder of this user's caches.

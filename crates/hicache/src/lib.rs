@@ -45,6 +45,7 @@
 mod config;
 mod document;
 mod environment;
+mod names;
 mod opener;
 #[cfg(doctest)]
 mod readme;

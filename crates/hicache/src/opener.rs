@@ -68,8 +68,20 @@ impl Opener {
         CommonOptions::take(&mut options)
     }
 
+    /// Refuses what no store reads, of whichever store it is meant to be: a section or an option of the configuration
+    /// file, a variable of the environment. [`Opener::open`] does so first.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) naming it, and the name that is nearest.
+    pub fn check(&self) -> Result<()> {
+        self.environment.check(&self.registry)?;
+        self.config.as_ref().map_or(Ok(()), |config| config.check(&self.registry))
+    }
+
     /// What all sources but the URL say for stores of `scheme`.
     fn options(&self, scheme: &str) -> Result<StoreOptions> {
+        self.check()?;
         let mut options = StoreOptions::default();
         options.set_existing(self.existing);
         if scheme == MemoryStore::FACTORY.scheme
@@ -78,7 +90,6 @@ impl Opener {
             options.set(Source::Default, "capacity", (available / MEMORY_PART).to_string());
         }
         if let Some(config) = &self.config {
-            config.check(self.registry.factories().map(|factory| factory.scheme))?;
             config.set(scheme, &mut options);
         }
         self.environment.set(scheme, &mut options)?;
@@ -170,6 +181,28 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_is_checked_by_name_also_where_another_store_is_opened() {
+        let open = |name: &str| {
+            let mut registry = registry();
+            let other = crate::StoreFactory { scheme: "other", ..MemoryStore::FACTORY };
+            registry.register(other);
+            let opener = Opener { registry, environment: environment(name, "much"), ..Opener::default() };
+            opener.open("memory:").map(|_| ()).map_err(|error| error.to_string())
+        };
+        open("HICACHE_OTHER_CAPACITY").unwrap();
+        open("HICACHE_TEST_CAPCITY").unwrap();
+        for (name, wanted) in [
+            ("HICACHE_OTHER_CAPCITY", "did you mean capacity?"),
+            ("HICACHE_OTHR_CAPACITY", "did you mean HICACHE_OTHER_CAPACITY?"),
+            ("HICACHE_OTHER", "did you mean HICACHE_OTHER_"),
+            ("HICACHE_X", "with a STORE of "),
+        ] {
+            let error = open(name).unwrap_err();
+            assert!(error.contains(name) && error.contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
     fn every_option_of_every_store_is_settable_from_the_environment() {
         for factory in registry().factories() {
             for spec in factory.options.iter().chain(COMMON_OPTIONS) {
@@ -198,8 +231,11 @@ mod tests {
         assert_eq!(huge_pages(&opener, url), HugePages::Off);
         // Of another store, it goes for that one only.
         opener.flags.clear();
-        opener.environment = environment("HICACHE_FILE_HUGE_PAGES", "require");
-        assert_eq!(huge_pages(&opener, "memory:"), HugePages::Off);
+        #[cfg(feature = "file")]
+        {
+            opener.environment = environment("HICACHE_FILE_HUGE_PAGES", "require");
+            assert_eq!(huge_pages(&opener, "memory:"), HugePages::Off);
+        }
 
         let error = Opener::default().common("memory:?huge_pages=some").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig);

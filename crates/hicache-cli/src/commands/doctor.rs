@@ -5,7 +5,7 @@ use crate::failure::{Ending, Failure, Result};
 use crate::output::Output;
 use crate::report::Size;
 use crate::session;
-use hicache::{Alignment, AllocError, ConfigFile, HostPool, PageMut, RegionSpec, Strides};
+use hicache::{Alignment, AllocError, HostPool, PageMut, RegionSpec, Strides};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::process::Resource;
 use serde::Serialize;
@@ -71,9 +71,7 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
 
 /// The directory that a file store would use; `None` for other stores.
 fn wanted_folder(place: &Place) -> Result<Option<PathBuf>> {
-    let config = place.config.as_ref().map(ConfigFile::read).transpose()?;
-    let url = place.backend.clone().or_else(|| config.as_ref()?.backend().map(str::to_owned));
-    let wanted = match &url {
+    let wanted = match &session::named_url(place)? {
         Some(url) => match session::folder_of(url)? {
             Some(folder) => folder,
             None => return Ok(None),
