@@ -2,9 +2,10 @@
 
 use crate::args::Place;
 use crate::failure::{Failure, Result};
+use crate::report::Size;
 use hicache::{
-    Backing, ConfigFile, Environment, ErrorKind, HostPool, HugePageSize, HugePages, Namespace, Opener,
-    PageLayout, PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
+    ConfigFile, Environment, ErrorKind, HostPool, HugePageSize, HugePages, Namespace, Opener, PageLayout,
+    PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
@@ -46,12 +47,29 @@ impl Session {
         let (opener, url) = named(place, Absent::Make)?;
         match url {
             Some(url) => Self::open_with(opener, url, None),
-            None => {
-                let folder = temporary_folder()?;
-                let url = file_url(folder.path())?;
-                Self::open_with(opener, url, Some(folder))
-            }
+            None => Self::open_in(opener, temporary_folder()?),
         }
+    }
+
+    /// Opens the store that the flags or the configuration name; else, or with `dir`, a fresh one (in `dir`) that goes
+    /// with the session. `flags` are options of the store.
+    pub(crate) fn open_measured(
+        place: &Place,
+        dir: Option<&Path>,
+        flags: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let (mut opener, url) = named(place, Absent::Make)?;
+        opener.flags = flags;
+        match (dir, url) {
+            (Some(dir), _) => Self::open_in(opener, folder_in(dir)?),
+            (None, Some(url)) => Self::open_with(opener, url, None),
+            (None, None) => Self::open_in(opener, temporary_folder()?),
+        }
+    }
+
+    fn open_in(opener: Opener, folder: TempDir) -> Result<Self> {
+        let url = file_url(folder.path())?;
+        Self::open_with(opener, url, Some(folder))
     }
 
     fn open_with(opener: Opener, url: String, temporary: Option<TempDir>) -> Result<Self> {
@@ -84,6 +102,42 @@ impl Session {
         self.close()?;
         self.store = self.opener.open(&self.url)?;
         Ok(())
+    }
+
+    /// Removes the pages of `namespace`: with a temporary store, the store, and a fresh one takes its place beside it.
+    pub(crate) fn renew(&mut self, namespace: &Namespace) -> Result<()> {
+        let Some(parent) = self.temporary().and_then(Path::parent) else { return self.clear(namespace) };
+        let folder = folder_in(parent)?;
+        self.close()?;
+        self.url = file_url(folder.path())?;
+        self.store = self.opener.open(&self.url)?;
+        self.temporary = Some(folder);
+        Ok(())
+    }
+
+    /// Removes the pages of `namespace`.
+    pub(crate) fn clear(&self, namespace: &Namespace) -> Result<()> {
+        let (store, namespace) = (Arc::clone(&self.store), namespace.clone());
+        Pending::new(async move { store.clear(&namespace).await }).wait()?;
+        Ok(())
+    }
+
+    /// The directory of a file store.
+    pub(crate) fn folder(&self) -> Result<Option<PathBuf>> {
+        folder_of(&self.url)
+    }
+
+    /// Refuses before it begins what would end in a full medium. `doing` says what.
+    pub(crate) fn check_room(&self, doing: &'static str, bytes: u64) -> Result<()> {
+        let available = self.store.health().available_len;
+        match available.filter(|available| *available < bytes.saturating_add(bytes / 8)) {
+            Some(available) => Err(hicache::Error::new(ErrorKind::NoSpace, doing)
+                .why(format_args!("it needs {}, and {} are free", Size(bytes), Size(available)))
+                .with("store", self.url())
+                .fix("free space there, or name a store elsewhere with --backend")
+                .into()),
+            None => Ok(()),
+        }
     }
 
     /// Ends what was accepted and lets go of the store.
@@ -142,6 +196,17 @@ pub(crate) fn pool(
     backend: &dyn StorageBackend,
     prefault: Prefault,
 ) -> Result<HostPool> {
+    let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
+    pool_on(RegionSpec { prefault, huge_pages, ..RegionSpec::default() }, layout, slots, backend)
+}
+
+/// As [`pool`], on memory as `spec` says, of at least its length.
+pub(crate) fn pool_on(
+    spec: RegionSpec,
+    layout: &PageLayout,
+    slots: u32,
+    backend: &dyn StorageBackend,
+) -> Result<HostPool> {
     let strides = layout.strides(slots, backend.capabilities().alignment)?;
     let len = strides.region_len();
     if let Some(available) = memory_available().filter(|available| len as u64 > available / 2) {
@@ -150,11 +215,10 @@ pub(crate) fn pool(
             .with("slots", slots)
             .with("bytes", len)
             .with("available", available)
-            .fix("give a smaller --pool-pages, or smaller pages")
+            .fix("fewer slots (--pool-pages, --batch), or smaller pages")
             .into());
     }
-    let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
-    let region = RegionSpec { len, backing: Backing::Private, huge_pages, prefault }.map()?;
+    let region = RegionSpec { len: len.max(spec.len), ..spec }.map()?;
     Ok(HostPool::new(region, strides, &[])?)
 }
 
@@ -200,10 +264,20 @@ fn file_url(path: &Path) -> Result<String> {
     Ok(format!("file:{}", utf8_percent_encode(text, IN_URL)))
 }
 
+/// How the names of temporary stores begin.
+const TEMPORARY: &str = "hicache-temporary-";
+
+/// A fresh folder in `dir`, which is made if it is not there.
+fn folder_in(dir: &Path) -> Result<TempDir> {
+    std::fs::create_dir_all(dir)
+        .and_then(|()| tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(dir))
+        .map_err(Failure::file(format!("make a folder in {}", dir.display())))
+}
+
 /// A fresh folder beside the user's own store, or among the temporary files where the caches are not on a disk.
 fn temporary_folder() -> Result<TempDir> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix("hicache-temporary-");
+    builder.prefix(TEMPORARY);
     let cached =
         cache_folder().filter(|folder| std::fs::create_dir_all(folder).is_ok() && !is_in_memory(folder));
     if let Some(folder) = cached.and_then(|folder| builder.tempdir_in(folder).ok()) {
