@@ -81,7 +81,9 @@ impl Contender {
         let dir = dir.to_str().ok_or("the directory's path is not UTF-8")?;
         let mut figures = Figures::default();
         for mut command in self.commands(tools, load, dir) {
-            let output = command.output().map_err(|error| format!("{}: {error}", self.name))?;
+            // Whatever a program leaves beside its files goes with them.
+            let output =
+                command.current_dir(dir).output().map_err(|error| format!("{}: {error}", self.name))?;
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
                 return Err(format!("`{}` failed ({}): {said}", line(&command), output.status));
@@ -138,9 +140,9 @@ impl Contender {
 /// One file, written from its start to its end, and read likewise.
 fn fio(tools: &Tools, load: &Load, dir: &str, direction: &str) -> Command {
     let mut command = Command::new("fio");
-    // fio takes values after `=` only; it would write into the current directory otherwise.
-    command.args(["--name=pages", "--filename=data", "--ioengine=io_uring", "--direct=1"]);
-    command.arg(format!("--directory={dir}"));
+    // The directory holds for file names after it only; one before it lies in the current directory.
+    command.args(["--name=pages", &format!("--directory={dir}"), "--filename=data"]);
+    command.args(["--ioengine=io_uring", "--direct=1"]);
     command.arg(format!("--rw={direction}")).arg(format!("--bs={}", load.page_len));
     command.arg(format!("--size={}", load.page_len * load.pages)).arg(format!("--iodepth={}", tools.depth));
     match tools.memory {
@@ -183,7 +185,7 @@ mod tests {
             [Program::hicache("threads", true, Cache::Warm), Program::Harness { threads: 1 }, Program::Fio]
         {
             for line in Contender::new(program).lines(&tools, &load, "DIR") {
-                let named = if line.contains("fio ") { "--directory=DIR" } else { "--dir DIR" };
+                let named = if line.contains("fio ") { "--directory=DIR --filename=" } else { "--dir DIR" };
                 assert!(line.contains(named), "{line}");
             }
         }

@@ -95,17 +95,11 @@ impl Tools {
     /// Whether the limit on locked memory lets fio register its buffers.
     fn fio_can_register(&self, folder: &mut Folder) -> Result<bool, String> {
         let dir = folder.fresh()?;
-        let depth = format!("--iodepth={}", self.depth);
+        let directory = format!("--directory={}", dir.path().display());
         let mut command = Command::new("fio");
-        command.args([
-            "--name=probe",
-            "--filename=data",
-            "--ioengine=io_uring",
-            "--fixedbufs=1",
-            "--rw=write",
-        ]);
-        command.args(["--bs=4m", "--size=4m", &depth, &format!("--directory={}", dir.path().display())]);
-        let probed = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        command.args(["--name=probe", &directory, "--filename=data", "--ioengine=io_uring", "--fixedbufs=1"]);
+        command.args(["--rw=write", "--bs=4m", "--size=4m", &format!("--iodepth={}", self.depth)]);
+        let probed = command.current_dir(dir.path()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         Ok(probed.is_ok_and(|status| status.success()))
     }
 
