@@ -21,8 +21,11 @@ fn keys(criterion: &mut Criterion) {
         }
     }
     group.finish();
-    let text = PageKey::of_page(None, &[1], KeyUnits::Token).expect("a token").to_string();
+    let key = PageKey::of_page(None, &[1], KeyUnits::Token).expect("a token");
+    let text = key.to_string();
     criterion.bench_function("keys/parse", |bencher| bencher.iter(|| black_box(&text).parse::<PageKey>()));
+    // Every operation of a file store makes a path of two.
+    criterion.bench_function("keys/print", |bencher| bencher.iter(|| black_box(&key).to_string()));
 }
 
 criterion_group!(benches, keys);
