@@ -32,6 +32,7 @@ pub(super) enum Part {
     Cache,
 }
 
+const FLAGS: [&str; 6] = ["--rounds", "--depth", "--dir", "--bytes", "--memory", "--only"];
 const PARTS: [(&str, Part); 3] =
     [("compare", Part::Compare), ("batches", Part::Batches), ("cache", Part::Cache)];
 const MEMORIES: [(&str, Memory); 3] = [("huge", Memory::Huge), ("thp", Memory::Thp), ("base", Memory::Base)];
@@ -54,6 +55,9 @@ impl Flags {
         };
         let mut rest = arguments.iter();
         while let Some(flag) = rest.next() {
+            if !FLAGS.contains(&flag.as_str()) {
+                return Err(format!("`bench` has no `{flag}`; it has {}", FLAGS.join(", ")));
+            }
             let value = rest.next().ok_or_else(|| format!("`{flag}` wants a value"))?;
             let one_of = |names: &str| format!("`{flag} {value}`: want {names}");
             let number = || value.parse().ok().filter(|number| *number > 0_u32);
@@ -67,10 +71,10 @@ impl Flags {
                 "--memory" => {
                     flags.memory = Some(named(&MEMORIES, value).ok_or_else(|| one_of("huge, thp, base"))?)
                 }
-                "--only" => {
+                // "--only", by the check above.
+                _ => {
                     flags.only = Some(named(&PARTS, value).ok_or_else(|| one_of("compare, batches, cache"))?);
                 }
-                _ => return Err(format!("`bench` has no `{flag}`")),
             }
         }
         Ok(flags)
@@ -105,7 +109,9 @@ mod tests {
         assert_eq!((flags.rounds, flags.bytes), (7, 1 << 30));
         assert_eq!((flags.memory, flags.only), (Some(Memory::Base), Some(Part::Cache)));
         assert_eq!(parse("").unwrap().dir, Path::new("target/bench"));
-        for wrong in ["--rounds 0", "--rounds", "--bytes 7", "--memory big", "--only all", "--what 1"] {
+        for wrong in
+            ["--rounds 0", "--rounds", "--bytes 7", "--memory big", "--only all", "--what 1", "--what"]
+        {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
