@@ -81,6 +81,11 @@ impl Report {
         }
     }
 
+    /// Whether no request was replayed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests == 0
+    }
+
     /// How the command ends.
     pub(crate) fn ending(&self) -> Ending {
         match (self.wrong_pages, self.errors) {

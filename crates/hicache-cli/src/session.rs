@@ -2,15 +2,16 @@
 
 use crate::args::Place;
 use crate::failure::{Failure, Result};
+use crate::output;
 use crate::report::Size;
+use crate::temporary::{self, Temporary};
 use hicache::{
-    ConfigFile, Environment, ErrorKind, HostPool, HugePageSize, HugePages, Namespace, Opener, PageLayout,
-    PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
+    ConfigFile, Environment, ErrorKind, HostPool, HugePages, Namespace, Opener, PageLayout, PageMut, Pending,
+    Prefault, RegionSpec, StorageBackend, Store, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tempfile::TempDir;
 
 /// A store that a command opened. [`Session::close`] ends it; a temporary one is removed on drop.
 #[derive(Debug)]
@@ -18,8 +19,11 @@ pub(crate) struct Session {
     opener: Opener,
     url: String,
     store: Arc<dyn Store>,
+    huge_pages: HugePages,
+    /// The removal of a temporary store is told.
+    tells: bool,
     // Dropped last: the store lies in it.
-    temporary: Option<TempDir>,
+    temporary: Option<Temporary>,
 }
 
 /// What to do where there is no store yet.
@@ -42,13 +46,16 @@ impl Session {
         Self::open_with(opener, url, None)
     }
 
-    /// Opens the store that the flags or the configuration name, else a fresh one that goes with the session.
-    pub(crate) fn open_or_temporary(place: &Place) -> Result<Self> {
+    /// Opens the store that the flags or the configuration name, else a fresh one that goes with the session, and
+    /// says so then unless `quiet`.
+    pub(crate) fn open_or_temporary(place: &Place, quiet: bool) -> Result<Self> {
         let (opener, url) = named(place, Absent::Make)?;
-        match url {
+        let mut session = match url {
             Some(url) => Self::open_with(opener, url, None),
             None => Self::open_in(opener, temporary_folder()?),
-        }
+        }?;
+        session.tells = !quiet;
+        Ok(session)
     }
 
     /// Opens the store that the flags or the configuration name; else, or with `dir`, a fresh one (in `dir`) that goes
@@ -61,20 +68,21 @@ impl Session {
         let (mut opener, url) = named(place, Absent::Make)?;
         opener.flags = flags;
         match (dir, url) {
-            (Some(dir), _) => Self::open_in(opener, folder_in(dir)?),
+            (Some(dir), _) => Self::open_in(opener, Temporary::in_folder(dir)?),
             (None, Some(url)) => Self::open_with(opener, url, None),
             (None, None) => Self::open_in(opener, temporary_folder()?),
         }
     }
 
-    fn open_in(opener: Opener, folder: TempDir) -> Result<Self> {
+    fn open_in(opener: Opener, folder: Temporary) -> Result<Self> {
         let url = file_url(folder.path())?;
         Self::open_with(opener, url, Some(folder))
     }
 
-    fn open_with(opener: Opener, url: String, temporary: Option<TempDir>) -> Result<Self> {
+    fn open_with(opener: Opener, url: String, temporary: Option<Temporary>) -> Result<Self> {
+        let huge_pages = opener.common(&url)?.huge_pages;
         let store = opener.open(&url)?;
-        Ok(Self { opener, url, store, temporary })
+        Ok(Self { opener, url, store, huge_pages, tells: false, temporary })
     }
 
     /// The store.
@@ -94,7 +102,12 @@ impl Session {
 
     /// The folder of a temporary store.
     pub(crate) fn temporary(&self) -> Option<&Path> {
-        self.temporary.as_ref().map(TempDir::path)
+        self.temporary.as_ref().map(Temporary::path)
+    }
+
+    /// The page size of the command's own memory: what the store's is, by its options.
+    pub(crate) fn huge_pages(&self) -> HugePages {
+        self.huge_pages
     }
 
     /// Closes the store and opens it again.
@@ -107,7 +120,7 @@ impl Session {
     /// Removes the pages of `namespace`: with a temporary store, the store, and a fresh one takes its place beside it.
     pub(crate) fn renew(&mut self, namespace: &Namespace) -> Result<()> {
         let Some(parent) = self.temporary().and_then(Path::parent) else { return self.clear(namespace) };
-        let folder = folder_in(parent)?;
+        let folder = Temporary::in_folder(parent)?;
         self.close()?;
         self.url = file_url(folder.path())?;
         self.store = self.opener.open(&self.url)?;
@@ -189,14 +202,26 @@ impl Session {
     }
 }
 
+/// What takes a while is told before it begins, and how to go without.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(folder) = self.temporary().filter(|_| self.tells) {
+            output::note(format_args!(
+                "note: removing the temporary store {}; with --backend URL a store is kept",
+                folder.display()
+            ));
+        }
+    }
+}
+
 /// Host memory for `slots` pages of `layout`, as the backend wants them.
 pub(crate) fn pool(
     layout: &PageLayout,
     slots: u32,
     backend: &dyn StorageBackend,
+    huge_pages: HugePages,
     prefault: Prefault,
 ) -> Result<HostPool> {
-    let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
     pool_on(RegionSpec { prefault, huge_pages, ..RegionSpec::default() }, layout, slots, backend)
 }
 
@@ -223,8 +248,12 @@ pub(crate) fn pool_on(
 }
 
 /// Host memory for one page.
-pub(crate) fn one_page(layout: &PageLayout, backend: &dyn StorageBackend) -> Result<PageMut> {
-    let pool = pool(layout, 1, backend, Prefault::Off)?;
+pub(crate) fn one_page(
+    layout: &PageLayout,
+    backend: &dyn StorageBackend,
+    huge_pages: HugePages,
+) -> Result<PageMut> {
+    let pool = pool(layout, 1, backend, huge_pages, Prefault::Off)?;
     Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
 }
 
@@ -233,7 +262,14 @@ fn named(place: &Place, absent: Absent) -> Result<(Opener, Option<String>)> {
     let url = place.backend.clone().or_else(|| config.as_ref()?.backend().map(str::to_owned));
     let environment = Environment::of_process();
     let existing = absent == Absent::Refuse;
-    Ok((Opener { config, environment, existing, ..Opener::default() }, url))
+    let opener = Opener { config, environment, existing, ..Opener::default() };
+    opener.check()?;
+    Ok((opener, url))
+}
+
+/// The URL that the flags or the configuration name, if they do.
+pub(crate) fn named_url(place: &Place) -> Result<Option<String>> {
+    Ok(named(place, Absent::Refuse)?.1)
 }
 
 /// The folder of this user's caches.
@@ -264,33 +300,13 @@ fn file_url(path: &Path) -> Result<String> {
     Ok(format!("file:{}", utf8_percent_encode(text, IN_URL)))
 }
 
-/// How the names of temporary stores begin.
-const TEMPORARY: &str = "hicache-temporary-";
-
-/// A fresh folder in `dir`, which is made if it is not there.
-fn folder_in(dir: &Path) -> Result<TempDir> {
-    std::fs::create_dir_all(dir)
-        .and_then(|()| tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(dir))
-        .map_err(Failure::file(format!("make a folder in {}", dir.display())))
-}
-
 /// A fresh folder beside the user's own store, or among the temporary files where the caches are not on a disk.
-fn temporary_folder() -> Result<TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(TEMPORARY);
-    let cached =
-        cache_folder().filter(|folder| std::fs::create_dir_all(folder).is_ok() && !is_in_memory(folder));
-    if let Some(folder) = cached.and_then(|folder| builder.tempdir_in(folder).ok()) {
-        return Ok(folder);
+fn temporary_folder() -> Result<Temporary> {
+    let cached = cache_folder().filter(|folder| temporary::is_on_disk(folder));
+    match cached.map(|folder| Temporary::in_folder(&folder)) {
+        Some(Ok(folder)) => Ok(folder),
+        _ => Temporary::in_folder(&std::env::temp_dir()),
     }
-    builder.tempdir().map_err(Failure::file(format!("make a folder in {}", std::env::temp_dir().display())))
-}
-
-/// Whether a file system keeps its files in memory (tmpfs, ramfs).
-fn is_in_memory(path: &Path) -> bool {
-    const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-    // The field's width differs between architectures.
-    rustix::fs::statfs(path).is_ok_and(|stat| IN_MEMORY.contains(&(stat.f_type as u64)))
 }
 
 /// The directory of a file store; `None` for a URL of another kind.

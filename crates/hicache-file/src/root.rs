@@ -62,7 +62,8 @@ impl Root {
             })?;
         }
         let dir = open_dir(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => unopened(&path, "there is no such directory"),
+            io::ErrorKind::NotFound => unopened(&path, "there is no such directory")
+                .fix("check the path; a put, or a replay with --backend, makes a new store"),
             _ => fail_at(&sys, &path, error),
         })?;
         let marker = match read_marker(&path)? {

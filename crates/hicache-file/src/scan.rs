@@ -7,9 +7,10 @@ use crate::root::{BAD, NAMESPACES, Root, namespace_folder};
 use crate::slot::Slot;
 use crate::store::Files;
 use crate::trailer::Flaw;
-use hicache_core::{Depth, Digest, Found, Namespace, PageKey, Result, Scan, State};
+use hicache_core::{Depth, Digest, Found, PageKey, Result, Scan, State, Visitor};
 use std::fs::Metadata;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,13 +33,8 @@ pub(crate) fn count_pages(folder: &Path) -> u64 {
     buckets.iter().map(pages).sum()
 }
 
-/// Hands every find to `found`.
-pub(crate) fn walk(
-    files: &Arc<Files>,
-    scan: &Scan,
-    slot: &mut Slot,
-    mut found: Box<dyn FnMut(Found) + Send>,
-) -> Result<()> {
+/// Hands every find to `visitor`, until it breaks.
+pub(crate) fn walk(files: &Arc<Files>, scan: &Scan, slot: &mut Slot, mut visitor: Visitor) -> Result<()> {
     for (index, root) in files.roots.iter().enumerate() {
         for digest in namespace_digests(root)? {
             if scan.namespace.is_some_and(|wanted| wanted != digest) {
@@ -48,8 +44,11 @@ pub(crate) fn walk(
             match root.read_namespace(digest) {
                 Ok(Ok(namespace)) => {
                     let view = View::new(Arc::clone(files), namespace);
-                    let mut walk = Walk { scan, root, files: view.at(index), slot, found: &mut *found };
-                    walk.namespace(&folder).map_err(|error| root.failed("scan store", &folder, error))?;
+                    let mut walk = Walk { scan, root, files: view.at(index), slot, visitor: &mut visitor };
+                    let walked = walk.namespace(&folder);
+                    if walked.map_err(|error| root.failed("scan store", &folder, error))?.is_break() {
+                        return Ok(());
+                    }
                 }
                 record => {
                     let place = format!("{folder}/{}", record::NAMESPACE);
@@ -57,11 +56,10 @@ pub(crate) fn walk(
                         Ok(Err(why)) => State::Wrong(format!("the namespace's record is damaged: {why}")),
                         _ => State::Orphan("a folder without a namespace's record".to_string()),
                     };
-                    found(Found::new(
-                        root.path().join(place).display().to_string(),
-                        digest.to_string().into(),
-                        state,
-                    ));
+                    let place = root.path().join(place).display().to_string();
+                    if visitor(Found::new(place, digest.to_string().into(), state)).is_break() {
+                        return Ok(());
+                    }
                 }
             }
         }
@@ -74,70 +72,79 @@ struct Walk<'a> {
     root: &'a Root,
     files: PageFiles<'a>,
     slot: &'a mut Slot,
-    found: &'a mut (dyn FnMut(Found) + Send),
+    visitor: &'a mut Visitor,
 }
 
 impl Walk<'_> {
-    fn namespace(&mut self, folder: &str) -> io::Result<()> {
-        let name: Arc<str> = self.namespace_of().name().into();
+    fn namespace(&mut self, folder: &str) -> io::Result<ControlFlow<()>> {
+        let name: Arc<str> = self.files.namespace.name().into();
         for bucket in entries(&self.root.path().join(folder))? {
-            let bucket_path = format!("{folder}/{bucket}");
             if bucket == record::NAMESPACE {
                 continue;
             }
+            let path = format!("{folder}/{bucket}");
             let is_bucket = bucket.len() == 2 && u8::from_str_radix(&bucket, 16).is_ok();
-            let names =
-                if is_bucket { entries(&self.root.path().join(&bucket_path)) } else { Ok(Vec::new()) };
-            match names {
-                Ok(names) if is_bucket => {
-                    for entry in names {
-                        self.entry(&name, &bucket_path, &bucket, &entry)?;
-                    }
-                }
-                _ => self.orphan(&name, &bucket_path),
+            let flow = match entries(&self.root.path().join(&path)) {
+                Ok(names) if is_bucket => self.bucket(&name, &path, &bucket, &names)?,
+                Err(error) if is_bucket && error.kind() != io::ErrorKind::NotADirectory => return Err(error),
+                _ => self.orphan(&name, &path),
+            };
+            if flow.is_break() {
+                return Ok(flow);
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
-    fn namespace_of(&self) -> &Namespace {
-        self.files.namespace
-    }
-
-    fn orphan(&mut self, name: &Arc<str>, path: &str) {
-        let place = self.root.path().join(path).display().to_string();
-        (self.found)(Found::new(place, Arc::clone(name), State::Orphan("not of this store".to_string())));
-    }
-
-    fn entry(&mut self, name: &Arc<str>, folder: &str, bucket: &str, entry: &str) -> io::Result<()> {
-        let path = format!("{folder}/{entry}");
-        let Ok(metadata) = std::fs::symlink_metadata(self.root.path().join(&path)) else { return Ok(()) };
-        let (stem, bad) = entry.split_once(BAD).map_or((entry, false), |(stem, _)| (stem, true));
-        let key =
-            stem.parse::<PageKey>().ok().filter(|key| format!("{key}") == stem && stem.starts_with(bucket));
-        let Some(key) = key else {
-            self.orphan(name, &path);
-            return Ok(());
-        };
-        let state = if bad {
-            State::Wrong("it failed its check before and was set aside".to_string())
-        } else {
-            match self.judge(&path, &key, &metadata)? {
-                Some(state) => state,
-                None => return Ok(()),
+    fn bucket(
+        &mut self,
+        name: &Arc<str>,
+        folder: &str,
+        bucket: &str,
+        entries: &[String],
+    ) -> io::Result<ControlFlow<()>> {
+        for entry in entries {
+            let path = format!("{folder}/{entry}");
+            let (stem, bad) = entry.split_once(BAD).map_or((entry.as_str(), false), |(stem, _)| (stem, true));
+            let key = stem
+                .parse::<PageKey>()
+                .ok()
+                .filter(|key| key.to_string() == stem && stem.starts_with(bucket));
+            let flow = match key {
+                Some(key) => self.page(name, &path, key, bad)?,
+                None => self.orphan(name, &path),
+            };
+            if flow.is_break() {
+                return Ok(flow);
             }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn orphan(&mut self, name: &Arc<str>, path: &str) -> ControlFlow<()> {
+        let place = self.root.path().join(path).display().to_string();
+        (self.visitor)(Found::new(place, Arc::clone(name), State::Orphan("not of this store".to_string())))
+    }
+
+    /// What stands at a page's name, or at the name that a damaged page is set aside under.
+    fn page(&mut self, name: &Arc<str>, path: &str, key: PageKey, bad: bool) -> io::Result<ControlFlow<()>> {
+        let place = self.root.path().join(path);
+        // Gone meanwhile, as below: nothing to tell.
+        let Ok(metadata) = std::fs::symlink_metadata(&place) else { return Ok(ControlFlow::Continue(())) };
+        let judged = if bad {
+            Some(State::Wrong("it failed its check before and was set aside".to_string()))
+        } else {
+            self.judge(path, &key, &metadata)?
         };
+        let Some(state) = judged else { return Ok(ControlFlow::Continue(())) };
         let flawed = matches!(state, State::Wrong(_) | State::Torn(_));
-        let page_len = self.namespace_of().layout().page_len() as u64;
-        let repaired = flawed && self.scan.repair && self.root.sys().unlink(self.root.dir(), &path).is_ok();
-        let place = self.root.path().join(&path).display().to_string();
-        let mut find = Found::new(place, Arc::clone(name), state);
+        let repaired = flawed && self.scan.repair && self.root.sys().unlink(self.root.dir(), path).is_ok();
+        let mut find = Found::new(place.display().to_string(), Arc::clone(name), state);
         find.key = Some(key);
-        find.len = if flawed { metadata.len() } else { page_len };
+        find.len = if flawed { metadata.len() } else { self.files.namespace.layout().page_len() as u64 };
         find.written = metadata.modified().ok();
         find.repaired = repaired;
-        (self.found)(find);
-        Ok(())
+        Ok((self.visitor)(find))
     }
 
     /// What the page file is; `None` when it has gone meanwhile.

@@ -9,8 +9,8 @@ use crate::slot::Slots;
 use crate::sys::{Seam, Sys};
 use async_trait::async_trait;
 use hicache_core::{
-    Alignment, Digest, Error, ErrorKind, Fallback, Found, Health, Namespace, PageKey, Pending, Result, Scan,
-    StorageBackend, Store, StoreFactory,
+    Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Result, Scan,
+    StorageBackend, Store, StoreFactory, Visitor,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -74,7 +74,11 @@ impl FileStore {
         check_distinct(&roots)?;
         let block = roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE);
         let slots = Slots::map(workers(&options), block, options.common.huge_pages)?;
-        let fallbacks = slots.pool().region().fallbacks().to_vec();
+        let of_slots = |fallback: &Fallback| Fallback {
+            what: fallback.what,
+            why: format!("the store's slots: {}", fallback.why),
+        };
+        let fallbacks = slots.pool().region().fallbacks().iter().map(of_slots).collect();
         let engine = Engine::start(slots.take()).map_err(|error| {
             Error::new(ErrorKind::Exhausted, "open store")
                 .why("the engine's threads could not be started")
@@ -126,6 +130,17 @@ impl Files {
     pub(crate) fn root_of(&self, key: &PageKey) -> usize {
         let score = |index: &usize| self.roots[*index].score(key);
         (0..self.roots.len()).max_by_key(score).expect("at least one directory")
+    }
+
+    /// Bytes that the file systems could still take, each counted once however many directories are on it.
+    fn available_len(&self) -> Option<u64> {
+        let mut by_device = BTreeMap::new();
+        for root in &self.roots {
+            let device = rustix::fs::fstat(root.dir()).ok()?.st_dev;
+            let space = root.sys().space(root.dir()).ok()?;
+            by_device.insert(device, space.f_bavail.saturating_mul(space.f_frsize));
+        }
+        Some(by_device.into_values().sum())
     }
 
     /// The namespaces recorded in any directory. A record that cannot be read is no namespace; a scan names it.
@@ -198,9 +213,9 @@ impl Store for FileStore {
         self.engine.run(Lane::Write, move |_| files.clear(digest)).await
     }
 
-    fn scan(&self, scan: Scan, found: Box<dyn FnMut(Found) + Send>) -> Pending<Result<()>> {
+    fn scan(&self, scan: Scan, visitor: Visitor) -> Pending<Result<()>> {
         let files = Arc::clone(&self.files);
-        self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, found))
+        self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, visitor))
     }
 
     fn health(&self) -> Health {
@@ -208,9 +223,7 @@ impl Store for FileStore {
         health.writable = self.files.roots.iter().all(Root::is_writable);
         health.fallbacks.clone_from(&self.files.fallbacks);
         health.fallbacks.extend(self.files.roots.iter().flat_map(Root::fallbacks));
-        let space =
-            |root: &Root| root.sys().space(root.dir()).map(|space| space.f_bavail * space.f_frsize).ok();
-        health.available_len = self.files.roots.iter().map(space).sum();
+        health.available_len = self.files.available_len();
         health
     }
 

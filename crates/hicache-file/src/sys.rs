@@ -211,7 +211,7 @@ impl Sys {
                 "a transfer is not aligned as its file wants; this is a defect of hicache",
             ));
         }
-        let (mut moved, mut retries) = (0, 0);
+        let (mut moved, mut retries, mut stalled) = (0, 0, false);
         while moved < total {
             let step = self.transfer_once(way, file, parts, moved, offset + moved as u64, alignment);
             let before = moved;
@@ -219,6 +219,10 @@ impl Sys {
                 Ok(0) if way == Way::Read => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) if count > total - moved => {
                     return Err(io::Error::other("the kernel says it moved more than was asked"));
+                }
+                // A read that ends inside a block at the second try, too, has met the end of the file.
+                Ok(count) if way == Way::Read && stalled && alignment.align_down(count) == 0 => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
                 }
                 // A short transfer may end inside a block: go on from the block's start.
                 Ok(count) => {
@@ -230,7 +234,8 @@ impl Sys {
                 }
                 Err(error) => return Err(error),
             }
-            retries = if moved > before { 0 } else { retries + 1 };
+            stalled = moved == before;
+            retries = if stalled { retries + 1 } else { 0 };
             if retries > RETRIES_MAX {
                 return Err(io::Error::new(io::ErrorKind::WriteZero, "the transfer moves nothing any more"));
             }

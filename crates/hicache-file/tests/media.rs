@@ -106,6 +106,13 @@ fn as_nobody() {
     let Some(dir) = std::env::var_os("HICACHE_TEST_NOBODY") else { return };
     let stage = Stage::at(Path::new(&dir), 4096, FileOptions::default(), None).unwrap();
     assert!(stage.get(1).unwrap(), "what may be read is served");
+    let on_disk = stage.store.health().fallbacks.iter().all(|fallback| fallback.what != "direct");
+    assert!(
+        on_disk,
+        "who may only read reads as directly as who may write: {:?}",
+        stage.store.health().fallbacks
+    );
+    assert_eq!(stage.backend.stats().direct, 1);
     assert_eq!(stage.set(2).unwrap_err().kind(), ErrorKind::PermissionDenied);
     let dir = Path::new(&dir).join("new");
     assert_eq!(FileStore::open(dir, FileOptions::default()).unwrap_err().kind(), ErrorKind::PermissionDenied);

@@ -274,3 +274,12 @@ fn a_copied_store_works_where_it_is_copied_to() {
     let copied = Stage::at(&copy, 515_328, FileOptions::default(), None).unwrap();
     (0..5).for_each(|n| assert!(copied.get(n).unwrap()));
 }
+
+#[test]
+fn directories_on_one_file_system_have_its_room_once() {
+    let temporary = tempfile::tempdir().unwrap();
+    let one = open(&temporary.path().join("a")).unwrap().health().available_len.unwrap();
+    let options = FileOptions { dirs: vec![temporary.path().join("b")], ..Default::default() };
+    let two = FileStore::open(temporary.path().join("a"), options).unwrap().health().available_len.unwrap();
+    assert!(two < one + one / 2, "{two} bytes in two directories, {one} in one");
+}

@@ -1,14 +1,20 @@
 //! Options from a configuration file in TOML or JSON.
 
 use crate::document::Node;
-use crate::{Error, ErrorKind, Result, Source, StoreOptions};
+use crate::{Error, ErrorKind, Result, Source, StoreOptions, StoreRegistry, names};
+use rustix::fs::OFlags;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The largest configuration file that is read, in bytes.
 const LEN_MAX: u64 = 1 << 20;
 /// The key that names the store.
 const BACKEND: &str = "backend";
+/// How much of a file an error quotes, in characters.
+const QUOTE_LEN_MAX: usize = 200;
 
 /// What a configuration file says: `backend = "URL"`, and for each kind of store a section named by its scheme with
 /// that store's options, named as in a URL.
@@ -55,12 +61,13 @@ impl ConfigFile {
                     .fix("rename it, so that its syntax is known"));
             }
         };
-        let unread = |error| invalid(&name, "it cannot be read").because(error);
-        let len = std::fs::metadata(path).map_err(unread)?.len();
-        if len > LEN_MAX {
-            return Err(invalid(&name, "it is larger than 1 MiB").with("bytes", len));
+        let bytes = read(path).map_err(|error| invalid(&name, "it cannot be read").because(error))?;
+        if bytes.len() as u64 > LEN_MAX {
+            return Err(invalid(&name, "it is larger than 1 MiB"));
         }
-        parse(&name, &std::fs::read_to_string(path).map_err(unread)?)
+        let text =
+            String::from_utf8(bytes).map_err(|error| invalid(&name, "it is not UTF-8").because(error))?;
+        parse(&name, &text)
     }
 
     /// Reads TOML; `path` is what errors call it.
@@ -69,8 +76,12 @@ impl ConfigFile {
     ///
     /// As [`ConfigFile::read`].
     pub fn parse_toml(path: &str, text: &str) -> Result<Self> {
-        let node = toml::from_str(text)
-            .map_err(|error| invalid(path, one_line(&error.to_string())).fix("correct the TOML"))?;
+        let node = toml::from_str(text).map_err(|error| {
+            // Its own text draws the whole line, however long, and whatever secret is on it.
+            let start = error.span().map(|span| span.start);
+            let place = start.and_then(|start| text.get(..start)).map_or_else(String::new, place_after);
+            invalid(path, format_args!("{place}{}", shortened(error.message()))).fix("correct the TOML")
+        })?;
         Self::of(path, node)
     }
 
@@ -80,8 +91,8 @@ impl ConfigFile {
     ///
     /// As [`ConfigFile::read`].
     pub fn parse_json(path: &str, text: &str) -> Result<Self> {
-        let node =
-            serde_json::from_str(text).map_err(|error| invalid(path, error).fix("correct the JSON"))?;
+        let node = serde_json::from_str(text)
+            .map_err(|error| invalid(path, shortened(&error.to_string())).fix("correct the JSON"))?;
         Self::of(path, node)
     }
 
@@ -109,34 +120,51 @@ impl ConfigFile {
                         path,
                         format_args!("it has no such key, and it is {}", other.kind()),
                     )
-                    .with("at", &key)
-                    .fix(format_args!("an option goes into its store's section, as in [file] {key}")));
+                    .with("at", shortened(&key))
+                    .fix(format_args!(
+                        "an option goes into its store's section, as in [file] {}",
+                        shortened(&key)
+                    )));
                 }
             }
         }
         Ok(config)
     }
 
-    /// Refuses a section that is of none of `schemes`.
-    pub(crate) fn check(&self, schemes: impl Iterator<Item = &'static str>) -> Result<()> {
-        let schemes: Vec<&str> = schemes.collect();
-        let unknown = |section: &&Section| !schemes.contains(&section.scheme.as_str());
-        let Some(section) = self.sections.iter().find(unknown) else { return Ok(()) };
-        let likeness = |known: &str| strsim::jaro_winkler(&section.scheme, known);
-        let near = schemes.iter().chain(&[BACKEND]).max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-        let fix = match near.filter(|known| likeness(known) > 0.75) {
+    /// Refuses a section that is of no store of `registry`, and in any section an option that its store does not have.
+    pub(crate) fn check(&self, registry: &StoreRegistry) -> Result<()> {
+        for section in &self.sections {
+            let mut factories = registry.factories();
+            let Some(factory) = factories.find(|factory| factory.scheme == section.scheme) else {
+                return Err(self.unknown(&section.scheme, registry));
+            };
+            for (name, _) in &section.options {
+                let name = shortened(name);
+                names::check(factory, self.place(factory.scheme, &name), &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown(&self, key: &str, registry: &StoreRegistry) -> Error {
+        let schemes: Vec<&str> = registry.factories().map(|factory| factory.scheme).collect();
+        let all = schemes.iter().chain(&[BACKEND]);
+        let fix = match names::nearest(all.map(|known| (strsim::jaro_winkler(key, known), known))) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("this build knows backend, {}", schemes.join(", ")),
         };
-        Err(invalid(&self.path, "it has a key that nothing reads").with("at", &section.scheme).fix(fix))
+        invalid(&self.path, "it has a key that nothing reads").with("at", shortened(key)).fix(fix)
+    }
+
+    fn place(&self, scheme: &str, option: &str) -> Source {
+        Source::File(format!("{}: {scheme}.{option}", self.path))
     }
 
     /// Sets what the section of `scheme` says.
     pub(crate) fn set(&self, scheme: &str, options: &mut StoreOptions) {
         for section in self.sections.iter().filter(|section| section.scheme == scheme) {
             for (name, value) in &section.options {
-                let place = format!("{}: {scheme}.{name}", self.path);
-                options.set(Source::File(place), name, value);
+                options.set(self.place(scheme, name), name, value);
             }
         }
     }
@@ -148,7 +176,7 @@ impl Section {
         for (name, value) in entries {
             let refused = |node: &Node| {
                 invalid(path, format_args!("an option is {}", node.kind()))
-                    .with("at", format_args!("{scheme}.{name}"))
+                    .with("at", shortened(&format!("{scheme}.{name}")))
                     .fix("give a text, a number, a boolean or a list of texts, or leave it out")
             };
             match value {
@@ -184,9 +212,34 @@ fn invalid(path: &str, why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidConfig, "read configuration").why(why).with("file", path)
 }
 
-/// TOML errors are drawings of several lines.
-fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+/// A regular file, up to one byte more than may be. Of a pipe nothing is waited for.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LEN_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The line and column that follow `text`, which is a document's beginning.
+fn place_after(text: &str) -> String {
+    let line = text.matches('\n').count() + 1;
+    let column = text.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!("line {line}, column {column}: ")
+}
+
+/// Without its middle where it is long: what a document says ends up in errors.
+fn shortened(text: &str) -> String {
+    let len = text.chars().count();
+    if len <= QUOTE_LEN_MAX {
+        return text.to_owned();
+    }
+    let end = QUOTE_LEN_MAX / 4;
+    let head: String = text.chars().take(QUOTE_LEN_MAX - end).collect();
+    let tail: String = text.chars().skip(len - end).collect();
+    format!("{head} ... {tail}")
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! Options from environment variables, `HICACHE_<SCHEME>_<OPTION>`.
 
-use crate::{Error, ErrorKind, Result, Source, StoreOptions};
+use crate::{Error, ErrorKind, Result, Source, StoreOptions, StoreRegistry, names};
 use std::ffi::OsString;
 use std::fmt;
 
 const PREFIX: &str = "HICACHE_";
+/// How the names of the tests' own variables go on.
+const OF_TESTS: &str = "TEST_";
 
 /// The variables `HICACHE_<SCHEME>_<OPTION>`, as in `HICACHE_FILE_DIRECT=false`, in upper case. A store reads those
-/// of its own scheme, and refuses one whose option it does not have. `HICACHE_TEST_*` is the tests'.
+/// of its own scheme. One that is of no store of this build, or of no option of its store, is refused whatever is
+/// opened; only `HICACHE_TEST_*` is left to the tests.
 #[derive(Clone, Default)]
 pub struct Environment(Vec<(String, OsString)>);
 
@@ -15,6 +18,27 @@ impl Environment {
     /// Of this process, now.
     pub fn of_process() -> Self {
         std::env::vars_os().collect()
+    }
+
+    /// Refuses a variable that no store of `registry` reads.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] with the variable, and the one that is nearest.
+    pub(crate) fn check(&self, registry: &StoreRegistry) -> Result<()> {
+        for (name, _) in &self.0 {
+            let ours = name.strip_prefix(PREFIX).unwrap_or(name);
+            if ours.starts_with(OF_TESTS) {
+                continue;
+            }
+            let read = registry.factories().find_map(|factory| {
+                let option = ours.strip_prefix(&factory.scheme.to_ascii_uppercase())?.strip_prefix('_')?;
+                Some((factory, option.to_ascii_lowercase()))
+            });
+            let Some((factory, option)) = read else { return Err(unknown(name, ours, registry)) };
+            names::check(factory, Source::Env(name.clone()), &option)?;
+        }
+        Ok(())
     }
 
     /// Sets what the variables of `scheme` say.
@@ -39,13 +63,39 @@ impl Environment {
 
 impl FromIterator<(OsString, OsString)> for Environment {
     fn from_iter<I: IntoIterator<Item = (OsString, OsString)>>(variables: I) -> Self {
-        let ours = |(name, value): (OsString, OsString)| {
-            Some((name.into_string().ok().filter(|name| name.starts_with(PREFIX))?, value))
-        };
-        let mut ours: Vec<_> = variables.into_iter().filter_map(ours).collect();
+        // A name that is not UTF-8 is none that a store reads, and is refused like those.
+        let named = |(name, value): (OsString, OsString)| (name.to_string_lossy().into_owned(), value);
+        let mut ours: Vec<_> = variables.into_iter().map(named).collect();
+        ours.retain(|(name, _)| name.starts_with(PREFIX));
         ours.sort();
         Self(ours)
     }
+}
+
+fn unknown(name: &str, ours: &str, registry: &StoreRegistry) -> Error {
+    let all = registry.factories().flat_map(|factory| {
+        names::options(factory).map(|spec| {
+            let option = spec.name.to_ascii_uppercase();
+            let known = format!("{}_{option}", factory.scheme.to_ascii_uppercase());
+            // The store may be what was left out.
+            let likeness = strsim::jaro_winkler(ours, &known).max(strsim::jaro_winkler(ours, &option));
+            (likeness, known)
+        })
+    });
+    let fix = match names::nearest(all) {
+        Some(near) => format!("did you mean {PREFIX}{near}?"),
+        None => {
+            let schemes: Vec<_> = registry.factories().map(|factory| factory.scheme).collect();
+            format!(
+                "{PREFIX}<STORE>_<OPTION> sets an option, with a STORE of {}; which store, its URL says",
+                schemes.join(", ").to_ascii_uppercase()
+            )
+        }
+    };
+    Error::new(ErrorKind::InvalidConfig, "read environment")
+        .why("no store reads this variable")
+        .with("variable", name)
+        .fix(fix)
 }
 
 /// Names only: a value may be a secret.

@@ -45,21 +45,28 @@
 mod config;
 mod document;
 mod environment;
+mod names;
 mod opener;
+#[cfg(doctest)]
+mod readme;
 
 pub use config::ConfigFile;
 pub use environment::Environment;
+/// The store of files by itself: [`FileStore::open`](file::FileStore::open) takes a path and
+/// [`FileOptions`](file::FileOptions), where [`open`] takes a URL.
 #[cfg(feature = "file")]
+#[doc(inline)]
 pub use hicache_file as file;
 
 pub use hicache_core::{
-    Alignment, AllocError, Backing, Busy, COMMON_OPTIONS, Call, Capabilities, CommonOptions, Counters, DType,
-    Deadline, Depth, Digest, Error, ErrorKind, Expiry, Fallback, Found, Geometry, Get, Health, HostPool,
-    HugePageSize, HugePages, Identity, KeyUnits, MemoryStore, Namespace, OptionSpec, Outcomes, Page,
-    PageIndex, PageKey, PageLayout, PageMut, PageOrder, Pending, Piece, PieceMut, Prefault, Prefix,
-    PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError, Registrar, Registration, Reply,
-    Result, STORAGE_BATCH_SIZE, Scan, Source, State, Stats, StorageBackend, StorageBackendExt, Store,
-    StoreFactory, StoreOptions, StoreRegistry, Stored, Strides, namespace_seed, parse_bool, parse_count,
+    Alignment, AllocError, Backing, Budget, Busy, COMMON_OPTIONS, Call, Capabilities, CommonOptions,
+    Counters, DType, Deadline, Depth, Digest, Error, ErrorKind, Expiry, Fallback, Found, Geometry, Get,
+    Health, HostPool, HugePageSize, HugePages, Identity, KeyUnits, Lock, Machine, MachineCounts,
+    MachinePaths, MemoryStore, Namespace, Numa, NumaNode, OptionSpec, Outcomes, Page, PageIndex, PageKey,
+    PageLayout, PageMut, PageOrder, Pending, Piece, PieceMut, Prefault, Prefix, PrefixWait, Priority, Put,
+    Rank, Region, RegionSpec, RegisterError, Registrar, Registration, Reply, Result, STORAGE_BATCH_SIZE,
+    Scan, Shortage, Source, State, Stats, StorageBackend, StorageBackendExt, Store, StoreFactory,
+    StoreOptions, StoreRegistry, Stored, Strides, Visitor, namespace_seed, parse_bool, parse_count,
     parse_duration, parse_size, replies,
 };
 pub use opener::{Opener, memory_available, open, registry};

@@ -1,6 +1,10 @@
 //! From a URL, and what the environment, a configuration file and flags say, to a store.
 
-use crate::{ConfigFile, Environment, MemoryStore, Result, Source, Store, StoreOptions, StoreRegistry};
+use crate::{
+    CommonOptions, ConfigFile, Environment, Error, ErrorKind, MemoryStore, Result, Source, Store,
+    StoreOptions, StoreRegistry,
+};
+use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 
 /// The part of the available memory that `memory:` holds at most, unless its capacity is set.
@@ -47,8 +51,37 @@ impl Opener {
         self.registry.open(url, self.options(factory.scheme)?)
     }
 
+    /// The values of the options that every store has, for the store that `url` names: for memory of the
+    /// program's own that goes with it. Looks at nothing else; what is wrong with other options, [`Opener::open`] says.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) for an unknown scheme, and for a value that is malformed,
+    /// naming the source that set it.
+    pub fn common(&self, url: &str) -> Result<CommonOptions> {
+        let (factory, rest) = self.registry.factory(url)?;
+        let mut options = self.options(factory.scheme)?;
+        let (_, query) = rest.split_once('?').unwrap_or((rest, ""));
+        for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            options.set(Source::Url, decode(name)?, decode(value)?);
+        }
+        CommonOptions::take(&mut options)
+    }
+
+    /// Refuses what no store reads, of whichever store it is meant to be: a section or an option of the configuration
+    /// file, a variable of the environment. [`Opener::open`] does so first.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) naming it, and the name that is nearest.
+    pub fn check(&self) -> Result<()> {
+        self.environment.check(&self.registry)?;
+        self.config.as_ref().map_or(Ok(()), |config| config.check(&self.registry))
+    }
+
     /// What all sources but the URL say for stores of `scheme`.
     fn options(&self, scheme: &str) -> Result<StoreOptions> {
+        self.check()?;
         let mut options = StoreOptions::default();
         options.set_existing(self.existing);
         if scheme == MemoryStore::FACTORY.scheme
@@ -57,7 +90,6 @@ impl Opener {
             options.set(Source::Default, "capacity", (available / MEMORY_PART).to_string());
         }
         if let Some(config) = &self.config {
-            config.check(self.registry.factories().map(|factory| factory.scheme))?;
             config.set(scheme, &mut options);
         }
         self.environment.set(scheme, &mut options)?;
@@ -66,6 +98,15 @@ impl Opener {
         }
         Ok(options)
     }
+}
+
+fn decode(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| {
+        Error::new(ErrorKind::InvalidConfig, "open store")
+            .why("the URL does not decode to UTF-8")
+            .with("text", text)
+    })?;
+    Ok(decoded.into_owned())
 }
 
 /// The kinds of store of this build: `memory:`, and `file:` with the feature `file`.
@@ -78,6 +119,8 @@ pub fn registry() -> StoreRegistry {
 }
 
 /// Opens the store that `url` names, with what the environment of this process says ([`Environment`]).
+///
+#[doc = include_str!("options.md")]
 ///
 /// # Errors
 ///
@@ -96,7 +139,7 @@ pub fn memory_available() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
+    use crate::{COMMON_OPTIONS, HugePageSize, HugePages};
 
     fn environment(name: &str, value: &str) -> Environment {
         [(name.into(), value.into())].into_iter().collect()
@@ -138,9 +181,31 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_is_checked_by_name_also_where_another_store_is_opened() {
+        let open = |name: &str| {
+            let mut registry = registry();
+            let other = crate::StoreFactory { scheme: "other", ..MemoryStore::FACTORY };
+            registry.register(other);
+            let opener = Opener { registry, environment: environment(name, "much"), ..Opener::default() };
+            opener.open("memory:").map(|_| ()).map_err(|error| error.to_string())
+        };
+        open("HICACHE_OTHER_CAPACITY").unwrap();
+        open("HICACHE_TEST_CAPCITY").unwrap();
+        for (name, wanted) in [
+            ("HICACHE_OTHER_CAPCITY", "did you mean capacity?"),
+            ("HICACHE_OTHR_CAPACITY", "did you mean HICACHE_OTHER_CAPACITY?"),
+            ("HICACHE_OTHER", "did you mean HICACHE_OTHER_"),
+            ("HICACHE_X", "with a STORE of "),
+        ] {
+            let error = open(name).unwrap_err();
+            assert!(error.contains(name) && error.contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
     fn every_option_of_every_store_is_settable_from_the_environment() {
         for factory in registry().factories() {
-            for spec in factory.options.iter().chain(crate::COMMON_OPTIONS) {
+            for spec in factory.options.iter().chain(COMMON_OPTIONS) {
                 let name = format!("HICACHE_{}_{}", factory.scheme, spec.name).to_ascii_uppercase();
                 let opener = Opener { environment: environment(&name, ""), ..Opener::default() };
                 let place = if factory.scheme == "memory" { "" } else { "unused" };
@@ -149,5 +214,47 @@ mod tests {
                 assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn the_common_options_of_a_url_are_those_of_its_strongest_source() {
+        let huge_pages = |opener: &Opener, url: &str| opener.common(url).unwrap().huge_pages;
+        let mut opener = Opener::default();
+        assert_eq!(huge_pages(&opener, "memory:?capacity=1"), HugePages::Prefer(HugePageSize::Size2M));
+        opener.config = config("[memory]\nhuge_pages = 'off'");
+        assert_eq!(huge_pages(&opener, "memory:"), HugePages::Off);
+        opener.environment = environment("HICACHE_MEMORY_HUGE_PAGES", "require");
+        assert_eq!(huge_pages(&opener, "memory:"), HugePages::Require(HugePageSize::Size2M));
+        let url = "memory:?huge_pages=prefer%3A1GiB";
+        assert_eq!(huge_pages(&opener, url), HugePages::Prefer(HugePageSize::Size1G));
+        opener.flags = vec![("huge_pages".to_owned(), "off".to_owned())];
+        assert_eq!(huge_pages(&opener, url), HugePages::Off);
+        // Of another store, it goes for that one only.
+        opener.flags.clear();
+        #[cfg(feature = "file")]
+        {
+            opener.environment = environment("HICACHE_FILE_HUGE_PAGES", "require");
+            assert_eq!(huge_pages(&opener, "memory:"), HugePages::Off);
+        }
+
+        let error = Opener::default().common("memory:?huge_pages=some").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(Opener::default().common("memry:").is_err());
+    }
+
+    #[cfg(feature = "file")]
+    #[test]
+    fn every_option_is_in_the_documentation_of_open_and_in_the_readme_and_no_other() {
+        let all = registry();
+        let specs = all.factories().flat_map(|factory| factory.options).chain(COMMON_OPTIONS);
+        let mut names: Vec<_> = specs.map(|spec| spec.name).collect();
+        let row = |line: &'static str| Some(line.strip_prefix("| `")?.split_once('`')?.0);
+        let mut documented: Vec<_> = include_str!("options.md").lines().filter_map(row).collect();
+        names.sort_unstable();
+        documented.sort_unstable();
+        assert_eq!(documented, names);
+        let readme = include_str!("../../../README.md");
+        let missing: Vec<_> = names.iter().filter(|name| !readme.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 }

@@ -8,7 +8,7 @@ use crate::progress;
 use crate::replayer::{Replayer, Rules};
 use crate::report::{Report, Size};
 use crate::session::Session;
-use hicache::PageLayout;
+use hicache::{Alignment, PageLayout};
 use std::time::Instant;
 
 const PAGE_LEN: usize = 256 << 10;
@@ -32,8 +32,12 @@ pub(crate) fn run(args: &Demo, output: &mut Output) -> Result {
             Size(PAGE_LEN as u64)
         ));
     }
-    let mut session = Session::open_or_temporary(&args.place)?;
-    let is_temporary = session.temporary().is_some();
+    let mut session = Session::open_or_temporary(&args.place, output.is_quiet())?;
+    if session.is_memory() && !output.is_quiet() {
+        output::note(
+            "note: memory: forgets all pages at the restart half way, as none of its pages outlive it",
+        );
+    }
     let (report, memory) = session.run(|session| {
         session.check_room("run demo", bytes)?;
         let mut replayer = Replayer::new(session, rules, &interrupt)?;
@@ -54,15 +58,15 @@ pub(crate) fn run(args: &Demo, output: &mut Output) -> Result {
     })?;
     if output.is_json() {
         output.document(&report)?;
+        output.finish()?;
         return Ok(report.ending());
     }
     report.print(output)?;
     output.line(memory)?;
-    if is_temporary {
-        output.line("           the temporary store is removed again")?;
-    }
     output.line("next       hicache doctor: what this machine allows, and what fixes the rest")?;
     output.line("           hicache replay --trace FILE --verify: the same over your own requests")?;
+    // To remove a temporary store takes a while; nobody need wait for that to read the report.
+    output.finish()?;
     Ok(report.ending())
 }
 
@@ -75,10 +79,14 @@ fn blocks_of(conversation: u64, turn: u64) -> Vec<u64> {
 /// What the machine gave for the pool.
 fn memory_line(replayer: &Replayer<'_>) -> String {
     let region = replayer.pool().region();
-    format!(
-        "memory     pool of {}, {} of it on huge pages, pages of {}",
-        Size(region.capacity() as u64),
-        Size(region.huge_len() as u64),
-        Size(region.page_size().bytes() as u64)
-    )
+    let (len, huge, page) = (region.capacity(), region.huge_len(), region.page_size());
+    let pages = Size(page.bytes() as u64);
+    let on = match huge {
+        0 => format!("on base pages of {pages}"),
+        _ if page == Alignment::base_page() => {
+            format!("{} of it on transparent huge pages", Size(huge as u64))
+        }
+        _ => format!("on huge pages of {pages}"),
+    };
+    format!("memory     pool of {}, {on}", Size(len as u64))
 }

@@ -8,6 +8,7 @@ use crate::report::Size;
 use crate::session::{Absent, Session};
 use hicache::{Depth, Found, Namespace, Pending, Scan, State};
 use serde_json::{Value, json};
+use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
@@ -81,7 +82,7 @@ pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
     let size = |name: &str| stat[name].as_u64().map_or("unknown".to_owned(), |bytes| Size(bytes).to_string());
     output.line(format_args!("pages       {}", stat["pages"]))?;
     output.line(format_args!("bytes       {}", size("bytes")))?;
-    output.line(format_args!("capacity    {}", size("capacity_bytes")))?;
+    output.line(format_args!("room        {} (bytes + free space)", size("capacity_bytes")))?;
     output.line(format_args!("namespaces  {}", stat["namespaces"]))?;
     output.line(format_args!("files       {}", stat["files"]))?;
     output.line(format_args!("format      {}", stat["format"].as_str().unwrap_or_default()))?;
@@ -193,8 +194,9 @@ fn walk(session: &Session, scan: &Scan, mut act: impl FnMut(Found) -> Result<()>
         // A store may walk inside the call, and then waits for room in the channel there.
         let walk = scope.spawn(move || {
             // When nobody reads any more, the rest of the walk is for nobody.
-            let hand = move |found| {
-                let _ = sender.send(found);
+            let hand = move |found| match sender.send(found) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
             };
             session.store().scan(scan.clone(), Box::new(hand)).wait()
         });
