@@ -4,13 +4,14 @@ use crate::args::BenchAlloc;
 use crate::failure::{Ending, Failure, Result};
 use crate::output::{self, Output};
 use crate::report::{Size, gb_per_s};
-use hicache::{Backing, HugePageSize, HugePages, RegionSpec, memory_available};
+use hicache::{Backing, HugePageSize, HugePages, Prefault, RegionSpec, memory_available};
 use serde::Serialize;
 use serde_json::json;
+use std::num::NonZeroU32;
 use std::time::Instant;
 
-/// Threads that a region is faulted in by.
-const PREFAULT_THREADS: u32 = 1;
+/// Most threads that a region is faulted in by.
+const THREADS_MAX: NonZeroU32 = NonZeroU32::new(16).unwrap();
 
 /// What is mapped, one after the other.
 const KINDS: [(Backing, HugePages); 6] = [
@@ -45,14 +46,25 @@ pub(crate) fn run(args: &BenchAlloc, output: &mut Output) -> Result {
         return Err(Failure::Usage(why));
     }
     let mut results = Vec::new();
+    let cores = std::thread::available_parallelism().ok().and_then(|cores| NonZeroU32::try_from(cores).ok());
+    let mut threads = vec![NonZeroU32::MIN, cores.map_or(NonZeroU32::MIN, |cores| cores.min(THREADS_MAX))];
+    threads.dedup();
     for (backing, huge_pages) in KINDS {
-        match measure(&RegionSpec { len, backing, huge_pages, ..RegionSpec::default() }) {
-            Ok(measured) => results.push(measured),
-            // Most machines have none reserved.
-            Err(error) if matches!(huge_pages, HugePages::Require(_)) => {
-                output::note(format_args!("not measured: {} on reserved huge pages: {error}", name(backing)));
+        for threads in &threads {
+            let prefault = Prefault::With(*threads);
+            match measure(
+                &RegionSpec { len, backing, huge_pages, prefault, ..RegionSpec::default() },
+                *threads,
+            ) {
+                Ok(measured) => results.push(measured),
+                // Most machines have none reserved.
+                Err(error) if matches!(huge_pages, HugePages::Require(_)) => {
+                    let name = name(backing);
+                    output::note(format_args!("not measured: {name} on reserved huge pages: {error}"));
+                    break;
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
         }
     }
     if output.is_json() {
@@ -61,9 +73,10 @@ pub(crate) fn run(args: &BenchAlloc, output: &mut Output) -> Result {
     }
     for row in results {
         output.line(format_args!(
-            "{:<8} pages of {:>9}  {:.3} s  {:>6.2} GB/s  {} resident",
+            "{:<8} pages of {:>9}, {:>2} threads  {:.3} s  {:>6.2} GB/s  {} resident",
             row.backing,
             Size(row.page_size as u64).to_string(),
+            row.prefault_threads,
             row.seconds,
             row.gb_per_s,
             Size(row.rss_bytes)
@@ -72,7 +85,7 @@ pub(crate) fn run(args: &BenchAlloc, output: &mut Output) -> Result {
     Ok(Ending::Done)
 }
 
-fn measure(spec: &RegionSpec) -> Result<Measured, hicache::AllocError> {
+fn measure(spec: &RegionSpec, threads: NonZeroU32) -> Result<Measured, hicache::AllocError> {
     let before = resident();
     let started = Instant::now();
     let region = spec.map()?;
@@ -84,7 +97,7 @@ fn measure(spec: &RegionSpec) -> Result<Measured, hicache::AllocError> {
         backing: name(spec.backing),
         page_size,
         bytes: region.capacity() as u64,
-        prefault_threads: PREFAULT_THREADS,
+        prefault_threads: threads.get(),
         seconds: took.as_secs_f64(),
         gb_per_s: gb_per_s(region.capacity() as u64, took),
         rss_bytes: resident().saturating_sub(before),
