@@ -1,5 +1,6 @@
 //! Tasks of this repository: `cargo xtask COMMAND`, one file per command.
 
+mod bench;
 mod cargo;
 mod ci;
 mod features;
@@ -19,6 +20,8 @@ Commands:
                   ARGS go to the test binaries (name filters, --nocapture)
   ci              formatting, lints, tidy, docs, dependency claims, every feature, licences
   tidy            the rules that the compiler does not know (CONTRIBUTING.md explains them)
+  bench [FLAGS]   hicache against fio and plain threads (docs/PERFORMANCE.md): --rounds 5, --dir target/bench,
+                  --bytes 512MiB, --memory huge|thp|base, --depth 32, --only compare|batches|cache
   help            this text
 ";
 
@@ -44,6 +47,7 @@ fn dispatch(arguments: &[String]) -> Result<ExitCode, String> {
         }
         ("test", []) => test::run(&Workspace::load()?, &[]),
         ("test", [dashes, rest @ ..]) if dashes == "--" => test::run(&Workspace::load()?, rest),
+        ("bench", rest) => bench::run(&Workspace::load()?, rest),
         ("ci", []) => ci::run(&Workspace::load()?),
         ("tidy", []) => tidy::run(&Workspace::load()?),
         ("test" | "ci" | "tidy", [extra, ..]) => {

@@ -1,5 +1,9 @@
 //! Flags and arguments: the names that scripts rely on.
 
+mod bench;
+
+pub(crate) use bench::{Bench, BenchAlloc, BenchFile, BenchKeys, Cache, Memory};
+
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use hicache::{Namespace, PageKey, PageLayout, PageOrder, parse_size};
@@ -42,6 +46,9 @@ pub(crate) enum Command {
     /// pages; write time is that from a request's first batch to its last outcome; load latencies are the time that
     /// one request waited for its pages.
     Replay(Replay),
+    /// Measure one part
+    #[command(subcommand)]
+    Bench(Bench),
     /// Store the contents of a file as one page
     ///
     /// A key stands for its contents: where a page is there under it, nothing is written and the answer is "present",

@@ -3,6 +3,7 @@
 use crate::args::Place;
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::report::Size;
 use crate::temporary::{self, Temporary};
 use hicache::{
     ConfigFile, Environment, ErrorKind, HostPool, HugePages, Namespace, Opener, PageLayout, PageMut, Pending,
@@ -57,6 +58,22 @@ impl Session {
         Ok(session)
     }
 
+    /// Opens the store that the flags or the configuration name; else, or with `dir`, a fresh one (in `dir`) that goes
+    /// with the session. `flags` are options of the store.
+    pub(crate) fn open_measured(
+        place: &Place,
+        dir: Option<&Path>,
+        flags: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let (mut opener, url) = named(place, Absent::Make)?;
+        opener.flags = flags;
+        match (dir, url) {
+            (Some(dir), _) => Self::open_in(opener, Temporary::in_folder(dir)?),
+            (None, Some(url)) => Self::open_with(opener, url, None),
+            (None, None) => Self::open_in(opener, temporary_folder()?),
+        }
+    }
+
     fn open_in(opener: Opener, folder: Temporary) -> Result<Self> {
         let url = file_url(folder.path())?;
         Self::open_with(opener, url, Some(folder))
@@ -98,6 +115,42 @@ impl Session {
         self.close()?;
         self.store = self.opener.open(&self.url)?;
         Ok(())
+    }
+
+    /// Removes the pages of `namespace`: with a temporary store, the store, and a fresh one takes its place beside it.
+    pub(crate) fn renew(&mut self, namespace: &Namespace) -> Result<()> {
+        let Some(parent) = self.temporary().and_then(Path::parent) else { return self.clear(namespace) };
+        let folder = Temporary::in_folder(parent)?;
+        self.close()?;
+        self.url = file_url(folder.path())?;
+        self.store = self.opener.open(&self.url)?;
+        self.temporary = Some(folder);
+        Ok(())
+    }
+
+    /// Removes the pages of `namespace`.
+    pub(crate) fn clear(&self, namespace: &Namespace) -> Result<()> {
+        let (store, namespace) = (Arc::clone(&self.store), namespace.clone());
+        Pending::new(async move { store.clear(&namespace).await }).wait()?;
+        Ok(())
+    }
+
+    /// The directory of a file store.
+    pub(crate) fn folder(&self) -> Result<Option<PathBuf>> {
+        folder_of(&self.url)
+    }
+
+    /// Refuses before it begins what would end in a full medium. `doing` says what.
+    pub(crate) fn check_room(&self, doing: &'static str, bytes: u64) -> Result<()> {
+        let available = self.store.health().available_len;
+        match available.filter(|available| *available < bytes.saturating_add(bytes / 8)) {
+            Some(available) => Err(hicache::Error::new(ErrorKind::NoSpace, doing)
+                .why(format_args!("it needs {}, and {} are free", Size(bytes), Size(available)))
+                .with("store", self.url())
+                .fix("free space there, or name a store elsewhere with --backend")
+                .into()),
+            None => Ok(()),
+        }
     }
 
     /// Ends what was accepted and lets go of the store.
@@ -169,6 +222,16 @@ pub(crate) fn pool(
     huge_pages: HugePages,
     prefault: Prefault,
 ) -> Result<HostPool> {
+    pool_on(RegionSpec { prefault, huge_pages, ..RegionSpec::default() }, layout, slots, backend)
+}
+
+/// As [`pool`], on memory as `spec` says, of at least its length.
+pub(crate) fn pool_on(
+    spec: RegionSpec,
+    layout: &PageLayout,
+    slots: u32,
+    backend: &dyn StorageBackend,
+) -> Result<HostPool> {
     let strides = layout.strides(slots, backend.capabilities().alignment)?;
     let len = strides.region_len();
     if let Some(available) = memory_available().filter(|available| len as u64 > available / 2) {
@@ -177,10 +240,10 @@ pub(crate) fn pool(
             .with("slots", slots)
             .with("bytes", len)
             .with("available", available)
-            .fix("give a smaller --pool-pages, or smaller pages")
+            .fix("fewer slots (--pool-pages, --batch), or smaller pages")
             .into());
     }
-    let region = RegionSpec { len, huge_pages, prefault, ..RegionSpec::default() }.map()?;
+    let region = RegionSpec { len: len.max(spec.len), ..spec }.map()?;
     Ok(HostPool::new(region, strides, &[])?)
 }
 

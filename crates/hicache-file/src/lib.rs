@@ -50,3 +50,4 @@ mod writer;
 pub use options::{Direct, Durability, Engine, FileOptions, OPTIONS};
 pub use store::FileStore;
 pub use sys::{Seam, SysCall, Verdict};
+pub use trailer::checksum;

@@ -209,6 +209,11 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
+/// The checksum that a page's file carries: CRC-64/NVME over its bytes, piece by piece.
+pub fn checksum(page: &Page) -> u64 {
+    Checksum::of(page)
+}
+
 /// CRC-64/NVME, fed in parts.
 #[derive(Debug)]
 pub(crate) struct Checksum(crc_fast::Digest);

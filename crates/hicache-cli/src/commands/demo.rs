@@ -1,7 +1,7 @@
 //! `hicache demo`: conversations over one system prompt, with a restart half way.
 
 use crate::args::Demo;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Demo, output: &mut Output) -> Result {
         );
     }
     let (report, memory) = session.run(|session| {
-        check_room(session, bytes)?;
+        session.check_room("run demo", bytes)?;
         let mut replayer = Replayer::new(session, rules, &interrupt)?;
         let started = Instant::now();
         let bar = progress::bar(output, Some(CONVERSATIONS * TURNS), "requests");
@@ -74,20 +74,6 @@ pub(crate) fn run(args: &Demo, output: &mut Output) -> Result {
 fn blocks_of(conversation: u64, turn: u64) -> Vec<u64> {
     let first = PROMPT_BLOCKS + conversation * TURNS * TURN_BLOCKS;
     (0..PROMPT_BLOCKS).chain(first..first + (turn + 1) * TURN_BLOCKS).collect()
-}
-
-/// Refuses before it begins what would end in a full file system.
-fn check_room(session: &Session, bytes: u64) -> Result<()> {
-    let available = session.store().health().available_len;
-    match available.filter(|available| *available < bytes + bytes / 8) {
-        Some(available) => Err(Failure::Store(
-            hicache::Error::new(hicache::ErrorKind::NoSpace, "run demo")
-                .why(format_args!("it needs {}, and {} are free", Size(bytes), Size(available)))
-                .with("store", session.url())
-                .fix("free space there, or name a store elsewhere with --backend"),
-        )),
-        None => Ok(()),
-    }
 }
 
 /// What the machine gave for the pool.
