@@ -61,7 +61,23 @@ impl Home {
 
     /// The command, not yet run: with no variable of ours set, and its caches and temporary files in this home.
     pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
-        let mut command = Command::new(binary());
+        self.command_under(&[], arguments)
+    }
+
+    /// The same, started by a program with arguments of its own, as `prlimit` is; none for itself.
+    pub fn command_under<A: AsRef<OsStr>>(
+        &self,
+        starter: &[&str],
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = match starter {
+            [] => Command::new(binary()),
+            [program, rest @ ..] => {
+                let mut command = Command::new(program);
+                command.args(rest).arg(binary());
+                command
+            }
+        };
         command.args(arguments).env_clear();
         for name in ["PATH", "LD_LIBRARY_PATH"] {
             if let Some(value) = std::env::var_os(name) {

@@ -1,6 +1,7 @@
 //! Options from flags, the URL, the environment and a file: which wins, and that none is lost in silence.
 
 use hicache_tests::{Home, key};
+use std::process::Command;
 
 /// Puts one page into a store in `home` with that configuration file and these variables.
 fn put(home: &Home, config: &str, variables: &[(&str, &str)], url: &[&str]) -> hicache_tests::Ran {
@@ -107,8 +108,82 @@ fn b014_a_misspelt_variable_is_refused_by_name_and_those_of_tests_are_left_alone
     assert!(refused.stderr.contains("HICACHE_FILE_DRECT"), "{}", refused.stderr);
     assert!(refused.stderr.contains("did you mean direct?"), "{}", refused.stderr);
     assert!(!home.path("store").exists());
-    put(&home, &config, &[("HICACHE_TEST_ANYTHING", "x"), ("HICACHE_MEMORY_X", "y")], &url).ended(0);
+    put(&home, &config, &[("HICACHE_TEST_ANYTHING", "x"), ("HICACHE_MEMORY_CAPACITY", "y")], &url).ended(0);
     put(&home, &config, &[("HICACHE_FILE_USE_DIRECT_IO", "false")], &url).ended(0);
+}
+
+#[test]
+fn a_variable_that_no_store_reads_is_refused_with_the_one_that_was_meant() {
+    let home = Home::new();
+    let config = home.file("empty.toml", "");
+    let url = ["--backend", &home.url("store")];
+    for (name, wanted) in [
+        ("HICACHE_FLIE_DIRECT", "did you mean HICACHE_FILE_DIRECT?"),
+        ("HICACHE_DIRECT", "did you mean HICACHE_FILE_DIRECT?"),
+        ("HICACHE_file_direct", "HICACHE_<STORE>_<OPTION>"),
+        ("HICACHE_BACKEND", "HICACHE_<STORE>_<OPTION>"),
+        ("HICACHE_MEMORY_CAPCITY", "did you mean capacity?"),
+    ] {
+        let refused = put(&home, &config, &[(name, "banana")], &url).ended(2);
+        assert!(refused.stderr.contains(name) && refused.stderr.contains(wanted), "{}", refused.stderr);
+        assert_eq!(refused.json()["error"]["kind"], "invalid_config");
+        assert!(!home.path("store").exists());
+        let doctor = home.command(["doctor"]).env(name, "banana").output().unwrap();
+        assert_eq!(doctor.status.code(), Some(2), "{name}");
+    }
+}
+
+#[test]
+fn a_misspelt_option_in_the_section_of_another_store_is_refused() {
+    let home = Home::new();
+    let url = ["--backend", &home.url("store")];
+    let config = home.file("some.toml", "[memory]\ncapcity = 3\n");
+    let refused = put(&home, &config, &[], &url).ended(2);
+    for part in ["some.toml: memory.capcity", "did you mean capacity?"] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+    assert!(!home.path("store").exists());
+    put(&home, &home.file("some.toml", "[memory]\ncapacity = 3\n"), &[], &url).ended(0);
+}
+
+#[test]
+fn a_configuration_that_is_no_regular_file_is_refused_at_once() {
+    let home = Home::new();
+    let made = Command::new("mkfifo").arg(home.path("pipe.toml")).status().unwrap();
+    assert!(made.success());
+    std::os::unix::fs::symlink("/dev/zero", home.path("endless.toml")).unwrap();
+    std::fs::create_dir(home.path("folder.toml")).unwrap();
+    for name in ["pipe.toml", "endless.toml", "folder.toml"] {
+        let config = home.path(name).display().to_string();
+        // Ended, were it to wait.
+        let mut command = home.command_under(&["timeout", "60"], ["list", "--config", &config, "--json"]);
+        let refused = hicache_tests::Ran::from(command.output().unwrap()).ended(2);
+        assert!(refused.stderr.contains("no regular file"), "{name}: {}", refused.stderr);
+        assert!(refused.stderr.contains(name), "{}", refused.stderr);
+    }
+    let large = home.file("large.toml", "#".repeat((1 << 20) + 1));
+    assert!(home.run(["list", "--config", &large]).ended(2).stderr.contains("larger than 1 MiB"));
+}
+
+#[test]
+fn an_error_does_not_quote_a_long_line() {
+    let home = Home::new();
+    let long = "x".repeat(1 << 19);
+    for (name, text) in [
+        ("a.toml", format!("backend = \"{long}\n")),
+        ("b.toml", format!("a{long} = 1\na{long} = 1\n")),
+        ("c.json", format!("{{\"a{long}\": 1, \"a{long}\": 2}}")),
+        ("g.json", format!("{{\"a{long}\": 1}}")),
+        ("d.json", format!("{{\"a{long}\": {{}}}}")),
+        ("e.json", format!("{{\"file\": {{\"a{long}\": 1}}}}")),
+        ("f.json", format!("{{\"file\": {{\"a{long}\": null}}}}")),
+    ] {
+        let refused = home.run(["list", "--config", &home.file(name, text)]).ended(2);
+        assert!(refused.stderr.contains(name), "{name}");
+        assert!(refused.stderr.len() < 1500, "{name}: {} bytes", refused.stderr.len());
+    }
+    let told = home.run(["list", "--config", &home.file("a.toml", "[file]\nthreads = \n")]).ended(2);
+    assert!(told.stderr.contains("line 2, column "), "{}", told.stderr);
 }
 
 #[test]

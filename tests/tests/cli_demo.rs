@@ -1,9 +1,12 @@
 //! The demo, the doctor and the completions; and a demo that is stopped half way.
 
-use hicache_tests::Home;
+use hicache_tests::{Home, skip};
 use serde_json::json;
+use std::fs::Permissions;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -17,12 +20,25 @@ fn the_demo_needs_nothing_and_leaves_nothing() {
     );
     assert!(report["hit_ratio"].as_f64().unwrap() > 0.5);
     assert!(home.leftovers().is_empty());
+    let rows = report["fallbacks"].as_array().unwrap();
+    let why = |row: &serde_json::Value| row["why"].as_str().unwrap().to_owned();
+    let huge: Vec<_> = rows.iter().filter(|row| row["what"] == json!("huge_pages")).map(why).collect();
+    if let [of_pool, of_slots] = &huge[..] {
+        // Each says how many to reserve: whoever does one after the other must not lose the first.
+        assert!(of_pool.starts_with("the host pool: ") && of_pool.contains("in addition"), "{of_pool}");
+        assert!(
+            of_slots.starts_with("the store's slots: ") && of_slots.contains("in addition"),
+            "{of_slots}"
+        );
+    }
 }
 
 #[test]
 fn the_demo_tells_people_what_they_got_and_what_to_do_next() {
     let home = Home::new();
-    let told = home.run(["demo", "--backend", "memory:"]).ended(0).text();
+    let ran = home.run(["demo", "--backend", "memory:"]).ended(0);
+    assert!(ran.stderr.contains("memory: forgets"), "{}", ran.stderr);
+    let told = ran.text();
     for word in ["hits", "GB/s", "p50", "p99", "memory", "hicache doctor", "hicache replay"] {
         assert!(told.contains(word), "{word} is not in {told}");
     }
@@ -31,31 +47,112 @@ fn the_demo_tells_people_what_they_got_and_what_to_do_next() {
 #[test]
 fn ctrl_c_ends_with_130_and_removes_the_temporary_store() {
     let home = Home::new();
-    // Paced so slowly that it is never done by itself.
-    let request = |timestamp: u64| format!("{{\"timestamp\": {timestamp}, \"hash_ids\": [1, 2, 3]}}\n");
-    let trace = home.file("trace.jsonl", request(0) + &request(3_600_000));
-    let mut command = home.command(["replay", "--trace", &trace, "--speed", "1"]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let started = Instant::now();
-    while home.leftovers().is_empty() {
-        assert!(started.elapsed() < Duration::from_secs(60), "no store was made");
-        std::thread::yield_now();
-    }
+    let mut child = endless_replay(&home, 1);
     // It listens before it makes the store.
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
-    let status = child.wait().unwrap();
+    signal(&child, "-INT");
+    let status = ended(&mut child);
     let mut told = String::new();
     child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(status.code(), Some(130), "{told}");
     assert!(told.contains("interrupted"), "{told}");
+    assert!(told.contains("removing the temporary store") && told.contains("--backend"), "{told}");
     assert!(home.leftovers().is_empty());
+}
+
+#[test]
+fn a_lost_terminal_and_a_kill_end_as_ctrl_c_does_each_with_its_number() {
+    let home = Home::new();
+    for (name, code) in [("-HUP", 129), ("-TERM", 143)] {
+        let mut child = endless_replay_under(&home, 1, &["env", "--default-signal=HUP"]);
+        signal(&child, name);
+        assert_eq!(ended(&mut child).code(), Some(code), "{name}");
+        assert!(home.leftovers().is_empty(), "{name}");
+    }
+    let help = home.run(["--help"]).ended(0).text();
+    assert!(help.contains("129, 130, 143"), "{help}");
+}
+
+#[test]
+fn under_nohup_the_terminal_may_go() {
+    let home = Home::new();
+    let mut child = endless_replay_under(&home, 1, &["env", "--ignore-signal=HUP"]);
+    signal(&child, "-HUP");
+    // Had it counted, this were the second, which ends the process at once and leaves the store.
+    signal(&child, "-TERM");
+    assert_eq!(ended(&mut child).code(), Some(143));
+    assert!(home.leftovers().is_empty());
+}
+
+/// A replay that never ends by itself, once there are `count` temporary stores.
+fn endless_replay(home: &Home, count: usize) -> Child {
+    endless_replay_under(home, count, &[])
+}
+
+/// The same, started by `starter`, which becomes it.
+fn endless_replay_under(home: &Home, count: usize, starter: &[&str]) -> Child {
+    let request = |timestamp: u64| format!("{{\"timestamp\": {timestamp}, \"hash_ids\": [1, 2, 3]}}\n");
+    let trace = home.file("trace.jsonl", request(0) + &request(3_600_000));
+    let mut command = home.command_under(starter, ["replay", "--trace", &trace, "--speed", "1"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while home.leftovers().len() < count {
+        assert!(started.elapsed() < Duration::from_secs(60), "no store was made");
+        std::thread::yield_now();
+    }
+    child
+}
+
+/// How it ended, which it must do soon.
+fn ended(child: &mut Child) -> ExitStatus {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if started.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it did not end");
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let kill = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+}
+
+#[test]
+fn the_store_of_a_killed_run_is_swept_by_the_next_and_that_of_a_live_one_is_not() {
+    let home = Home::new();
+    let mut killed = endless_replay(&home, 1);
+    let [dead] = &home.leftovers()[..] else { panic!("one store was made") };
+    signal(&killed, "-KILL");
+    killed.wait().unwrap();
+    assert!(dead.exists());
+    // Somebody's file of such a name is none of ours.
+    let theirs = dead.with_file_name("hicache-temporary-note");
+    std::fs::write(&theirs, "x").unwrap();
+
+    let mut live = endless_replay(&home, 2);
+    let started = Instant::now();
+    while dead.exists() || home.leftovers().len() < 2 {
+        assert!(started.elapsed() < Duration::from_secs(60), "it was not swept");
+        std::thread::yield_now();
+    }
+    let short = home.file("short.jsonl", "{\"timestamp\": 0, \"hash_ids\": [1]}\n");
+    home.run(["replay", "--trace", &short, "--json"]).ended(0);
+    assert_eq!(home.leftovers().len(), 2);
+    signal(&live, "-INT");
+    assert_eq!(live.wait().unwrap().code(), Some(130));
+    assert_eq!(home.leftovers(), [theirs]);
 }
 
 #[test]
 fn the_doctor_looks_without_making_anything() {
     let home = Home::new();
     let names = [
+        "writable",
         "o_direct",
         "dio_mem_align",
         "dio_offset_align",
@@ -76,7 +173,50 @@ fn the_doctor_looks_without_making_anything() {
         assert_eq!(check["ok"].as_bool().unwrap(), missing_fix, "{check}");
     }
     assert!(!home.path("no").exists());
-    assert!(home.run(["doctor"]).ended(0).text().contains("o_direct"));
+    let told = home.run(["doctor", "--backend", &store]).ended(0).text();
+    let nearest = format!("nearest existing directory {} (for ", home.path("").display());
+    assert!(told.replace("/ (", " (").starts_with(&nearest.replace("/ (", " (")), "{told}");
+    assert!(told.contains("o_direct"), "{told}");
+    std::fs::create_dir(home.path("there")).unwrap();
+    let told = home.run(["doctor", "--backend", &home.url("there")]).ended(0).text();
+    assert!(told.starts_with("directory "), "{told}");
+}
+
+#[test]
+fn the_doctor_says_of_a_directory_that_it_cannot_be_written_and_blames_nothing_else() {
+    // Not even root makes files there.
+    let home = Home::new();
+    let told = home.run(["doctor", "--json", "--backend", "file:/proc/hicache"]).ended(0).json();
+    let checks = told["checks"].as_array().unwrap();
+    assert_eq!((&checks[0]["name"], &checks[0]["ok"]), (&json!("writable"), &json!(false)));
+    assert!(checks[0]["found"].as_str().unwrap().contains("no file can be made there"), "{told}");
+    for check in &checks[1..4] {
+        assert_eq!((&check["found"], &check["ok"]), (&json!("not tried"), &json!(false)), "{check}");
+        assert!(check["fix"].as_str().unwrap().contains("writable"), "{check}");
+    }
+}
+
+#[test]
+fn the_doctor_names_owner_and_mode_of_a_directory_of_another_user() {
+    let test = "the_doctor_names_owner_and_mode_of_a_directory_of_another_user";
+    let home = Home::new();
+    if !std::fs::metadata(home.path("")).is_ok_and(|there| there.uid() == 0) {
+        return skip(test, "needs root to be another user");
+    }
+    let open = |mode| std::fs::set_permissions(home.path(""), Permissions::from_mode(mode)).unwrap();
+    open(0o755);
+    // Where nobody may run it.
+    let store = home.url("");
+    let copy = home.path("hicache-copy");
+    std::fs::copy(home.command(["doctor"]).get_program(), &copy).unwrap();
+    let mut command = Command::new(copy);
+    command.args(["doctor", "--backend", &store]).uid(65534).gid(65534);
+    let Ok(output) = command.output() else {
+        return skip(test, "needs a temporary folder that another user can run a program in");
+    };
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("chown 65534 ") && told.contains("mode 755"), "{told}");
+    open(0o700);
 }
 
 #[test]

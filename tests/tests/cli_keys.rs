@@ -1,9 +1,12 @@
 //! Single pages and a store as a whole, by hand.
 
-use hicache_tests::{Home, key};
+use hicache_tests::{Home, Ran, key, skip};
 use serde_json::json;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The page files of a store: those named by a key.
 fn page_files(folder: &Path) -> Vec<PathBuf> {
@@ -59,7 +62,8 @@ fn a_miss_makes_no_file_and_says_so() {
         let arguments = ["get", &key(2), out.to_str().unwrap(), "--namespace", namespace, "--json"];
         let missed = home.run(arguments).ended(1);
         assert_eq!(missed.json(), json!({ "found": false, "bytes": 0 }));
-        assert!(missed.stderr.contains("not found"), "{}", missed.stderr);
+        assert!(missed.stderr.starts_with("not found: "), "{}", missed.stderr);
+        assert!(missed.stderr.contains("no such page"), "{}", missed.stderr);
         assert!(!out.exists());
     }
 }
@@ -166,7 +170,15 @@ fn a_flipped_bit_in_the_first_a_middle_and_the_last_byte_is_found_and_is_a_miss(
         let counts = verified.json();
         assert_eq!((&counts["pages"], &counts["ok"], &counts["wrong"]), (&json!(2), &json!(1), &json!(1)));
         assert!(verified.stderr.contains(&key(1)), "{}", verified.stderr);
-        home.run(["get", "--backend", &store, &key(1), home.path("out").to_str().unwrap()]).ended(1);
+        let missed = home.run(["get", "--backend", &store, &key(1), "-"]).ended(1);
+        assert!(
+            missed.stderr.contains("\ndamaged: ") && missed.stderr.contains("set aside"),
+            "{}",
+            missed.stderr
+        );
+        // It was: now it is not there.
+        let missed = home.run(["get", "--backend", &store, &key(1), "-"]).ended(1);
+        assert!(missed.stderr.starts_with("not found: "), "{}", missed.stderr);
         home.run(["get", "--backend", &store, &key(2), "-"]).ended(0);
     }
 }
@@ -183,4 +195,135 @@ fn a_torn_page_is_found_repaired_and_then_gone() {
     assert_eq!((&repaired["torn"], &repaired["repaired"]), (&json!(1), &json!(1)));
     let clean = home.run(["verify", "--json"]).ended(0).json();
     assert_eq!((&clean["pages"], &clean["torn"]), (&json!(0), &json!(0)));
+}
+
+#[test]
+fn a_page_without_a_check_is_told_from_one_that_is_not_there() {
+    let home = Home::new();
+    let store = home.url("store");
+    let unchecked = format!("{store}?checksum=false");
+    home.run(["put", "--backend", &unchecked, &key(1), &home.file("in", "a page")]).ended(0);
+    let missed = home.run(["get", "--backend", &store, &key(1), "-"]).ended(1);
+    assert!(missed.stderr.starts_with("unverified: "), "{}", missed.stderr);
+    assert!(missed.stderr.contains("accept_unverified=true"), "{}", missed.stderr);
+    let accepting = format!("{store}?accept_unverified=true");
+    assert_eq!(home.run(["get", "--backend", &accepting, &key(1), "-"]).ended(0).stdout, b"a page");
+}
+
+#[test]
+fn other_bytes_under_a_key_that_is_there_are_not_written() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("a", "first")]).ended(0);
+    assert_eq!(home.run(["put", &key(1), &home.file("b", "other")]).ended(0).text(), "present\n");
+    assert_eq!(home.run(["get", &key(1), "-"]).ended(0).stdout, b"first");
+}
+
+#[test]
+fn a_page_put_into_memory_is_told_to_be_forgotten() {
+    let home = Home::new();
+    let arguments = ["put", "--backend", "memory:", &key(1), &home.file("in", "x")];
+    assert!(home.run(arguments).ended(0).stderr.contains("memory: forgets"));
+    assert_eq!(home.run(arguments.iter().chain(&["--quiet"])).ended(0).stderr, "");
+}
+
+#[test]
+fn the_room_of_a_store_is_not_called_a_capacity() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("a", "x")]).ended(0);
+    let told = home.run(["stat"]).ended(0).text();
+    let room = told.lines().find(|line| line.starts_with("room ")).expect("a line says the room");
+    assert!(room.ends_with("(bytes + free space)"), "{room}");
+    assert!(!told.contains("capacity"), "{told}");
+}
+
+#[test]
+fn a_file_that_is_there_keeps_its_mode_and_a_new_one_has_that_of_the_umask() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("in", "a page")]).ended(0);
+    let mode = |name: &str| fs::metadata(home.path(name)).unwrap().mode() & 0o777;
+    for before in [0o600, 0o666, 0o750, 0o400] {
+        home.file("out", "before");
+        fs::set_permissions(home.path("out"), Permissions::from_mode(before)).unwrap();
+        let ran = home.shell(&format!("umask 027 && \"$H\" get {} \"$HOME/out\"", key(1)));
+        ran.ended(0);
+        assert_eq!((fs::read(home.path("out")).unwrap(), mode("out")), (b"a page".to_vec(), before));
+        fs::remove_file(home.path("out")).unwrap();
+    }
+    home.shell(&format!("umask 027 && \"$H\" get {} \"$HOME/new\"", key(1))).ended(0);
+    assert_eq!(mode("new"), 0o640);
+}
+
+#[test]
+fn a_link_to_a_file_that_is_not_there_yet_stays_and_the_file_is_made() {
+    let home = Home::new();
+    home.run(["put", &key(1), &home.file("in", "a page")]).ended(0);
+    fs::create_dir(home.path("folder")).unwrap();
+    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, home.path(from)).unwrap();
+    link("folder/second", "first");
+    link("../third", "folder/second");
+    home.run(["get", &key(1), home.path("first").to_str().unwrap()]).ended(0);
+    assert!(home.path("first").is_symlink() && home.path("folder/second").is_symlink());
+    assert_eq!(fs::read(home.path("third")).unwrap(), b"a page");
+    assert!(!home.path("third").is_symlink());
+    link("round", "round");
+    home.run(["get", &key(1), home.path("round").to_str().unwrap()]).ended(1);
+    link("no-such/file", "nowhere");
+    home.run(["get", &key(1), home.path("nowhere").to_str().unwrap()]).ended(1);
+    assert!(home.path("round").is_symlink() && home.path("nowhere").is_symlink());
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_that_leaves_none() {
+    let home = Home::new();
+    let store = home.url("store");
+    home.run(["put", "--backend", &store, &key(1), &home.file("in", vec![7; 20_000])]).ended(0);
+    fs::create_dir(home.path("folder")).unwrap();
+    let out = home.path("folder/out").display().to_string();
+    let arguments = ["get", "--backend", &store, &key(1), &out, "--json"];
+    let mut command = home.command_under(&["prlimit", "--fsize=4095"], arguments);
+    let ran = Ran::from(command.output().unwrap()).ended(1);
+    assert_eq!(ran.json()["error"]["kind"], "io");
+    assert!(ran.stderr.contains("File too large"), "{}", ran.stderr);
+    assert_eq!(fs::read_dir(home.path("folder")).unwrap().count(), 0);
+    let arguments = ["put", "--backend", &store, &key(2), &home.path("in").display().to_string(), "--json"];
+    let mut command = home.command_under(&["prlimit", "--fsize=4095"], arguments);
+    assert_eq!(Ran::from(command.output().unwrap()).ended(1).json_keys(), ["error"]);
+}
+
+#[test]
+fn a_page_that_may_not_be_looked_for_is_an_error_and_no_miss() {
+    let home = Home::new();
+    if !fs::metadata(home.path("")).is_ok_and(|there| there.uid() == 0) {
+        let test = "a_page_that_may_not_be_looked_for_is_an_error_and_no_miss";
+        return skip(test, "needs root to be another user");
+    }
+    let store = home.url("store");
+    for byte in [1, 2] {
+        home.run(["put", "--backend", &store, &key(byte), &home.file("in", "a page")]).ended(0);
+    }
+    let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    set(&home.path(""), 0o755);
+    // Where nobody may run it.
+    let copy = home.path("hicache-copy");
+    fs::copy(home.command(["list"]).get_program(), &copy).unwrap();
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new(&copy);
+        command.args(arguments).args(["--backend", &store, "--json"]).uid(65534).gid(65534);
+        Ran::from(command.output().unwrap())
+    };
+    assert_eq!(as_nobody(&["exists", &key(1)]).ended(0).json()["prefix"], json!(1));
+    let page = page_files(&home.path("store")).into_iter().find(|path| path.ends_with(key(1))).unwrap();
+    let bucket = page.parent().unwrap();
+    let namespaces = bucket.ancestors().nth(2).unwrap();
+    for folder in [bucket, namespaces, &home.path("store")] {
+        set(folder, 0);
+        for arguments in
+            [&["exists", &key(1)][..], &["exists", &key(2), &key(1)], &["get", &key(1), "/dev/null"]]
+        {
+            let ran = as_nobody(arguments).ended(1);
+            assert_eq!(ran.json()["error"]["kind"], "permission_denied", "{}", ran.stderr);
+            assert!(ran.stderr.contains("error: ") && !ran.stderr.contains("not found"), "{}", ran.stderr);
+        }
+        set(folder, 0o755);
+    }
 }

@@ -111,3 +111,22 @@ fn a_directory_of_somebody_else_is_refused_and_left_alone() {
     assert_eq!(refused.json()["error"]["kind"], "incompatible");
     assert_eq!(std::fs::read_dir(home.path("theirs")).unwrap().count(), 1);
 }
+
+#[test]
+fn the_version_and_the_help_are_json_where_that_is_asked_for() {
+    let home = Home::new();
+    for arguments in [["--version", "--json"], ["--json", "--version"]] {
+        let version = home.run(arguments).ended(0);
+        assert_eq!(version.json_keys(), ["version"]);
+        assert_eq!(
+            home.run(["--version"]).text(),
+            format!("hicache {}\n", version.json()["version"].as_str().unwrap())
+        );
+    }
+    for arguments in [vec!["--help"], vec!["get", "--help"], vec!["help", "get"]] {
+        let text = home.run(&arguments).ended(0).text();
+        let document = home.run([&["--json"], &arguments[..]].concat()).ended(0);
+        assert_eq!(document.json()["help"].as_str().unwrap(), text);
+        assert_eq!(document.json_keys(), ["help"]);
+    }
+}

@@ -64,6 +64,15 @@ fn a_token_that_is_none_ends_with_2_and_its_place() {
         assert!(ran.stderr.contains(place), "{input:?}: {}", ran.stderr);
         assert_eq!(ran.json_keys(), ["error"]);
     }
+    let ran = home.run_with(b"1 2\n3 \xff", ["page-keys", "--page-size", "1", "--json"]).ended(2);
+    assert!(ran.stderr.contains("byte 7 (line 2)"), "{}", ran.stderr);
+    assert_eq!(ran.json_keys(), ["error"]);
     home.run(["page-keys", "--page-size", "0"]).ended(2);
     home.run(["page-keys", "--page-size", "1", "--prior", "abc"]).ended(2);
+}
+
+#[test]
+fn the_help_says_what_the_input_looks_like() {
+    let help = Home::new().run(["page-keys", "--help"]).ended(0).text();
+    assert!(help.contains("[1, 2, 3]") && help.contains("2^63 - 1"), "{help}");
 }

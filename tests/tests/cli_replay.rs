@@ -104,6 +104,67 @@ fn a_fresh_store_gives_the_hits_that_the_trace_has_and_is_removed() {
     assert!(home.leftovers().is_empty());
 }
 
+/// The rows of one kind of fallback.
+fn fallbacks(report: &Value, what: &str) -> Vec<String> {
+    let rows = report["fallbacks"].as_array().unwrap().iter().filter(|row| row["what"] == json!(what));
+    rows.map(|row| row["why"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn pages_that_were_copied_on_their_way_are_told() {
+    let home = Home::new();
+    let trace = trace(&home, &requests());
+    let odd = replay(&home, &trace, &[]).ended(0).json();
+    let rows = fallbacks(&odd, "copy");
+    // A file system without direct I/O copies all of them, and says that instead.
+    assert_eq!(rows.len(), usize::from(odd["mode"] == json!("bounce")), "{odd}");
+    assert!(rows.iter().all(|why| why.contains("5000 bytes")), "{rows:?}");
+    let arguments = ["replay", "--trace", &trace, "--page-bytes", "8KiB", "--json"];
+    assert!(fallbacks(&home.run(arguments).ended(0).json(), "copy").is_empty());
+}
+
+#[test]
+fn the_commands_own_pool_has_the_pages_that_the_stores_options_say() {
+    let home = Home::new();
+    let trace = trace(&home, &requests()[..1]);
+    let run = |options: &str| replay(&home, &trace, &["--backend", &format!("memory:?{options}")]);
+    assert!(fallbacks(&run("huge_pages=off").ended(0).json(), "huge_pages").is_empty());
+    let preferred = run("huge_pages=prefer:1GiB").ended(0).json();
+    if fallbacks(&preferred, "huge_pages").is_empty() {
+        let test = "the_commands_own_pool_has_the_pages_that_the_stores_options_say";
+        return skip(test, "needs a machine without a free page of 1 GiB");
+    }
+    assert!(fallbacks(&preferred, "huge_pages")[0].starts_with("the host pool: "), "{preferred}");
+    let refused = run("huge_pages=require:1GiB").ended(1);
+    assert!(refused.stderr.contains("huge pages"), "{}", refused.stderr);
+    let mut command = home.command(["replay", "--trace", &trace, "--backend", "memory:", "--json"]);
+    command.env("HICACHE_MEMORY_HUGE_PAGES", "require:1GiB");
+    Ran::from(command.output().unwrap()).ended(1);
+}
+
+#[test]
+fn a_trace_comes_from_standard_input_and_an_empty_one_is_told() {
+    let home = Home::new();
+    let text = fs::read(trace(&home, &requests())).unwrap();
+    let arguments = ["replay", "--trace", "-", "--page-bytes", "4KiB", "--json"];
+    let (blocks, hits) = expected(&requests());
+    assert_counts(&home.run_with(&text, arguments).ended(0).json(), blocks, hits);
+    let empty = home.run_with(b"", arguments).ended(0);
+    assert_eq!(count(&empty.json(), "requests"), 0);
+    assert!(empty.stderr.contains("nothing was replayed"), "{}", empty.stderr);
+}
+
+#[test]
+fn the_removal_of_a_temporary_store_is_told_unless_quiet_and_a_kept_one_has_none() {
+    let home = Home::new();
+    let trace = trace(&home, &requests()[..1]);
+    let told = replay(&home, &trace, &[]).ended(0).stderr;
+    assert!(told.contains("removing the temporary store") && told.contains("--backend"), "{told}");
+    assert_eq!(replay(&home, &trace, &["--quiet"]).ended(0).stderr, "");
+    let kept = replay(&home, &trace, &["--backend", &home.url("kept")]).ended(0).stderr;
+    assert!(!kept.contains("removing"), "{kept}");
+}
+
 #[test]
 fn requests_longer_than_the_pool_and_a_pool_of_one_page_work() {
     let home = Home::new();
@@ -161,7 +222,10 @@ fn a_models_page_is_replayed_in_each_order_and_orders_do_not_mix() {
         let run = |store: &str| home.run(fixed.iter().chain(&flags).chain(&[store]));
         assert_counts(&run(&home.url(order)).ended(0).json(), blocks, hits);
         if order != "page_first" {
-            assert_eq!(run(&home.url("page_first")).ended(1).json()["error"]["kind"], "incompatible");
+            let refused = run(&home.url("page_first")).ended(1);
+            assert_eq!(refused.json()["error"]["kind"], "incompatible");
+            let way = format!("hicache drop replay --backend '{}'", home.url("page_first"));
+            assert!(refused.stderr.contains(&way), "{}", refused.stderr);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tasks of this repository: `cargo xtask COMMAND`, one file per command.
 
+mod bench;
 mod cargo;
 mod ci;
 mod docs;
@@ -21,6 +22,8 @@ Commands:
   ci              formatting, lints, tidy, docs, dependency claims, every feature, licences
   docs            write docs/CONFIG.md from what the built command says of its options
   tidy            the rules that the compiler does not know (CONTRIBUTING.md explains them)
+  bench [FLAGS]   hicache against fio and plain threads (docs/PERFORMANCE.md): --rounds 5, --dir target/bench,
+                  --bytes 512MiB, --memory huge|thp|base, --depth 32, --only compare|batches|cache
   help            this text
 ";
 
@@ -46,6 +49,7 @@ fn dispatch(arguments: &[String]) -> Result<ExitCode, String> {
         }
         ("test", []) => test::run(&Workspace::load()?, &[]),
         ("test", [dashes, rest @ ..]) if dashes == "--" => test::run(&Workspace::load()?, rest),
+        ("bench", rest) => bench::run(&Workspace::load()?, rest),
         ("ci", []) => ci::run(&Workspace::load()?),
         ("docs", []) => docs::write(&Workspace::load()?).map(|()| ExitCode::SUCCESS),
         ("tidy", []) => tidy::run(&Workspace::load()?),

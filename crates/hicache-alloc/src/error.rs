@@ -1,6 +1,6 @@
 //! Why memory could not be had, and what to do about it.
 
-use crate::{HugePageSize, RegisterError};
+use crate::{HugePageSize, NumaNode, RegisterError};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -45,6 +45,22 @@ pub enum AllocError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The system refuses it to this process, not to everybody.
+    #[error("not permitted: {what}")]
+    Denied {
+        /// What is refused, the likely cause, and what to do.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A NUMA node was named that is not online.
+    #[error("no NUMA node {given}: online here: {online}")]
+    UnknownNode {
+        /// The node as it was named.
+        given: String,
+        /// The numbers of the nodes that are online.
+        online: String,
+    },
     /// A system call failed for a reason that has no variant of its own.
     #[error("{call} failed")]
     Os {
@@ -79,6 +95,42 @@ pub enum Shortage {
         wanted: usize,
         /// RAM and swap of the machine.
         total: u64,
+    },
+    /// Memory that the machine can give now without swapping (`MemAvailable`).
+    Available {
+        /// Bytes asked for.
+        wanted: usize,
+        /// Bytes that can be had.
+        available: u64,
+    },
+    /// What a cgroup, and so the container or service that this process is in, may use.
+    Cgroup {
+        /// The file that holds the limit.
+        file: PathBuf,
+        /// Bytes asked for.
+        wanted: usize,
+        /// The limit.
+        limit: u64,
+        /// Bytes charged to the group.
+        used: u64,
+        /// Those of them that are file cache, which gives way.
+        reclaimable: u64,
+    },
+    /// Memory of one NUMA node.
+    Node {
+        /// The node.
+        node: NumaNode,
+        /// Bytes asked for.
+        wanted: usize,
+        /// Bytes that were free, or are file cache.
+        free: u64,
+    },
+    /// Memory that this process may lock (`RLIMIT_MEMLOCK`).
+    Locked {
+        /// Bytes asked for.
+        wanted: usize,
+        /// The limit, over all that the process has locked; `None` if there is none.
+        limit: Option<u64>,
     },
     /// Space on a file system.
     FileSystem {
@@ -117,6 +169,35 @@ impl fmt::Display for Shortage {
                 "not enough memory: {wanted} bytes wanted, the machine has {total} with swap; ask for less, or look \
                  at the address space limit (`ulimit -v`) and `/proc/sys/vm/overcommit_memory`"
             ),
+            Self::Available { wanted, available } => write!(
+                f,
+                "not enough memory: {wanted} bytes wanted, {available} available (MemAvailable); ask for less, or free \
+                 some"
+            ),
+            Self::Cgroup { file, wanted, limit, used, reclaimable } => write!(
+                f,
+                "the cgroup limit is too low: {wanted} bytes wanted, {} allows {limit}, of which {used} are in use \
+                 ({reclaimable} of them file cache, which gives way); raise the limit of the container or service \
+                 (`--memory`, `MemoryMax=`), or ask for less",
+                file.display()
+            ),
+            Self::Node { node, wanted, free } => write!(
+                f,
+                "not enough memory on NUMA node {node}: {wanted} bytes wanted, {free} free there; prefer the node \
+                 instead of requiring it, or ask for less"
+            ),
+            Self::Locked { wanted, limit } => {
+                write!(f, "cannot lock memory: {wanted} bytes wanted, ")?;
+                match limit {
+                    Some(limit) => write!(f, "this process may lock {limit} in all")?,
+                    None => write!(f, "although RLIMIT_MEMLOCK sets no limit")?,
+                }
+                write!(
+                    f,
+                    "; raise RLIMIT_MEMLOCK (`ulimit -l`, `LimitMEMLOCK=`, for a container `--ulimit memlock=-1`) or \
+                     give CAP_IPC_LOCK"
+                )
+            }
             Self::FileSystem { mount, wanted, free, total } => {
                 write!(f, "not enough space: {wanted} bytes wanted, ")?;
                 match mount {

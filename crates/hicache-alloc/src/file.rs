@@ -5,7 +5,7 @@
 
 use crate::error::Failed;
 use crate::mapping::Mapping;
-use crate::{AllocError, HugePageSize, Shortage, machine};
+use crate::{AllocError, HugePageSize, Machine, Shortage};
 use rustix::fs::FallocateFlags;
 use rustix::process::Resource;
 use std::fs;
@@ -16,34 +16,60 @@ use std::path::PathBuf;
 /// One fallocate call. A signal makes the kernel undo the whole call, so a large one might never end.
 const STEP: u64 = 256 << 20;
 
-/// Gives `file` the length `len`, maps it, and reserves every block of it. `huge` says that it is a hugetlb file of
-/// that page size, and `len` is then a multiple of it. On failure the mapping is gone; the file is the caller's.
-pub(crate) fn map_reserved(
+/// Gives `file` the length `len` and maps it. `huge` says that it is a hugetlb file of that page size, and `len` is
+/// then a multiple of it; the kernel sets its pages aside here. A file on base pages has none yet: see [`reserve`].
+/// On failure the mapping is gone; the file is the caller's.
+pub(crate) fn map(
+    machine: &Machine,
     file: BorrowedFd<'_>,
     len: usize,
     huge: Option<HugePageSize>,
 ) -> Result<Mapping, AllocError> {
     check_size_limit(len)?;
-    let before = space(file);
     rustix::fs::ftruncate(file, len as u64).map_err(failed("ftruncate"))?;
-    // Mapped first: what does not fit the address space or the huge pages is refused here, as a whole.
-    let mapping = Mapping::file(file, len).map_err(|failed| machine::refusal(failed, len, huge))?;
-    reserve(file, len as u64).map_err(|failed| match failed.errno() {
-        libc::ENOSPC | libc::EDQUOT if huge.is_none() => {
-            let (total, free) = before.unwrap_or((0, 0));
-            let shortage = Shortage::FileSystem { mount: mount(file), wanted: len, free, total };
-            AllocError::Exhausted { shortage, source: failed.source }
-        }
-        libc::EOPNOTSUPP if huge.is_none() => AllocError::Unsupported {
+    Mapping::file(file, len, machine.tally()).map_err(|failed| machine.refusal(failed, len, huge))
+}
+
+/// Reserves every block of `file`, which has the length `len`.
+pub(crate) fn reserve(machine: &Machine, file: BorrowedFd<'_>, len: usize) -> Result<(), AllocError> {
+    let before = space(file);
+    allocate(file, len as u64).map_err(|failed| match failed.errno() {
+        libc::ENOSPC | libc::EDQUOT => no_space(machine, file, len, before, failed.source),
+        libc::EOPNOTSUPP => AllocError::Unsupported {
             what: "reserving space: the file system has no fallocate; use a memory file system".to_owned(),
             source: failed.source,
         },
-        _ => machine::refusal(failed, len, huge),
-    })?;
-    Ok(mapping)
+        _ => machine.refusal(failed, len, None),
+    })
 }
 
-fn reserve(file: BorrowedFd<'_>, len: u64) -> Result<(), Failed> {
+/// Refuses `len` bytes that the file system of `file` has no room for now.
+pub(crate) fn check_space(machine: &Machine, file: BorrowedFd<'_>, len: usize) -> Result<(), AllocError> {
+    match space(file) {
+        // A size of 0 is none at all: the file system may use all memory.
+        Some((total, free)) if total > 0 && free < len as u64 => {
+            let source = io::Error::from_raw_os_error(libc::ENOSPC);
+            Err(no_space(machine, file, len, Some((total, free)), source))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn no_space(
+    machine: &Machine,
+    file: BorrowedFd<'_>,
+    wanted: usize,
+    space: Option<(u64, u64)>,
+    source: io::Error,
+) -> AllocError {
+    let (total, free) = space.unwrap_or((0, 0));
+    AllocError::Exhausted {
+        shortage: Shortage::FileSystem { mount: mount(machine, file), wanted, free, total },
+        source,
+    }
+}
+
+fn allocate(file: BorrowedFd<'_>, len: u64) -> Result<(), Failed> {
     let mut start = 0;
     while start < len {
         let step = STEP.min(len - start);
@@ -74,10 +100,10 @@ fn space(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
 }
 
 /// Where the file system of `file` is mounted. A memfd's is mounted nowhere.
-fn mount(file: BorrowedFd<'_>) -> Option<PathBuf> {
+fn mount(machine: &Machine, file: BorrowedFd<'_>) -> Option<PathBuf> {
     let device = rustix::fs::fstat(file.as_fd()).ok()?.st_dev;
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounts = fs::read_to_string(machine.paths().procfs.join("self/mountinfo")).ok()?;
     // The third word of a line is the device, the fifth the place.
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device))?;
     line.split(' ').nth(4).map(PathBuf::from)
@@ -91,74 +117,11 @@ pub(crate) fn failed(call: &'static str) -> impl Fn(rustix::io::Errno) -> Failed
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
-    use std::path::Path;
-    use std::process::Command;
-
-    const MOUNT: &str = "HICACHE_ALLOC_TEST_MOUNT";
-
-    /// The test runs itself again inside a mount namespace of its own, where a small tmpfs lies on a new folder.
-    #[test]
-    fn b009_a_pool_larger_than_its_tmpfs_is_refused() {
-        if let Some(mount) = std::env::var_os(MOUNT) {
-            return on_small_tmpfs(Path::new(&mount));
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let script = "mount -t tmpfs -o size=1m tmpfs \"$1\" || { echo cannot mount; exit 77; }; exec \"$0\" --exact \
-                      file::tests::b009_a_pool_larger_than_its_tmpfs_is_refused --nocapture";
-        let run = Command::new("unshare")
-            .args(["--mount", "sh", "-c", script])
-            .arg(std::env::current_exe().unwrap())
-            .arg(folder.path())
-            .env(MOUNT, folder.path())
-            .output();
-        let output = match run {
-            Err(error) => return eprintln!("skipped: no unshare: {error}"),
-            Ok(output) if rustix::process::geteuid().is_root() && output.status.code() != Some(77) => output,
-            Ok(output) => return eprintln!("skipped, it takes root: {output:?}"),
-        };
-        // A SIGBUS has no code.
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
-    }
-
-    fn on_small_tmpfs(mount: &Path) {
-        let mapped = || {
-            let maps = fs::read_to_string("/proc/self/maps").unwrap();
-            maps.lines().filter(|line| line.contains(&*mount.to_string_lossy())).count()
-        };
-        let create =
-            || File::options().read(true).write(true).create_new(true).open(mount.join("pool")).unwrap();
-        let file = create();
-        let error = map_reserved(file.as_fd(), 4 << 20, None).unwrap_err();
-        let text = error.to_string();
-        for part in [&*mount.to_string_lossy(), "4194304", "1048576", "size=", "--shm-size"] {
-            assert!(text.contains(part), "{text}");
-        }
-        let AllocError::Exhausted { shortage: Shortage::FileSystem { wanted, total, .. }, source } = error
-        else {
-            panic!("{error:?}");
-        };
-        assert_eq!((wanted, total, source.raw_os_error()), (4 << 20, 1 << 20, Some(libc::ENOSPC)));
-        assert_eq!(mapped(), 0);
-        drop(file);
-        fs::remove_file(mount.join("pool")).unwrap();
-
-        let file = create();
-        let mapping = map_reserved(file.as_fd(), 512 << 10, None).unwrap();
-        assert_eq!(mapped(), 1);
-        // Somebody else takes what is left: the reserved blocks stay ours.
-        let rest = fs::write(mount.join("rest"), vec![1; 1 << 20]).unwrap_err();
-        assert_eq!(rest.raw_os_error(), Some(libc::ENOSPC));
-        mapping.populate().unwrap();
-        drop(mapping);
-        assert_eq!(mapped(), 0);
-    }
 
     #[test]
     fn what_has_no_length_is_an_error() {
         let (_reader, pipe) = std::io::pipe().unwrap();
-        let error = map_reserved(pipe.as_fd(), 4096, None).unwrap_err();
+        let error = map(&Machine::default(), pipe.as_fd(), 4096, None).unwrap_err();
         assert!(matches!(error, AllocError::Os { call: "ftruncate", .. }), "{error:?}");
     }
 }

@@ -19,7 +19,12 @@
 //! ```
 
 mod account;
+mod adopt;
 mod align;
+mod attempt;
+mod budget;
+mod cgroup;
+mod counts;
 mod error;
 mod file;
 mod free;
@@ -27,21 +32,28 @@ mod huge;
 mod machine;
 mod mapping;
 mod memfd;
+mod numa;
 mod page;
 mod piece;
 mod pool;
+mod prefault;
 mod region;
 mod register;
+mod shm;
 mod spec;
 mod strides;
+mod sync;
 
 pub use align::Alignment;
+pub use counts::MachineCounts;
 pub use error::{AllocError, Shortage};
 pub use huge::{HugePageSize, HugePages, UnknownHugePageSize};
+pub use machine::{Machine, MachinePaths};
+pub use numa::{Numa, NumaNode};
 pub use page::{Page, PageMut};
 pub use piece::{Piece, PieceMut};
 pub use pool::{Busy, HostPool};
 pub use region::{Fallback, Region};
 pub use register::{RegisterError, Registrar, Registration};
-pub use spec::{Backing, Prefault, RegionSpec};
+pub use spec::{Backing, Budget, Lock, Prefault, RegionSpec};
 pub use strides::{PageIndex, Strides};

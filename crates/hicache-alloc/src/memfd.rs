@@ -1,13 +1,14 @@
 //! An anonymous file that another process can be given, and that nobody can cut short.
 
+use crate::error::Failed;
 use crate::file::failed;
-use crate::{AllocError, HugePageSize, machine};
+use crate::{AllocError, HugePageSize};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
 /// An empty memfd that is closed on exec, on `huge` pages if told so.
-pub(crate) fn create(len: usize, huge: Option<HugePageSize>) -> Result<OwnedFd, AllocError> {
+pub(crate) fn create(huge: Option<HugePageSize>) -> Result<OwnedFd, Failed> {
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     flags |= match huge {
         None => MemfdFlags::empty(),
@@ -19,7 +20,12 @@ pub(crate) fn create(len: usize, huge: Option<HugePageSize>) -> Result<OwnedFd, 
         Err(Errno::INVAL) => rustix::fs::memfd_create("hicache", flags),
         made => made,
     };
-    made.map_err(|errno| machine::refusal(failed("memfd_create")(errno), len, huge))
+    made.map_err(failed("memfd_create"))
+}
+
+/// Whether a failed [`create`] says that there are no memfds for this process, and not that it ran out of something.
+pub(crate) fn is_refused(failed: &Failed) -> bool {
+    matches!(failed.errno(), libc::ENOSYS | libc::EPERM | libc::EACCES)
 }
 
 /// Fixes the length of `file` for good: no process that maps it can meet a SIGBUS because another one cut it.

@@ -5,10 +5,10 @@
 //! *one page*: the free list gives a slot to one `PageMut` at a time, and pieces of different slots are disjoint.
 #![allow(unsafe_code)]
 
+use crate::sync::Arc;
 use crate::{HostPool, PageIndex, Piece, PieceMut};
 use std::fmt;
 use std::slice;
-use std::sync::Arc;
 
 /// A slot with one owner, who may write it. Dropping it frees the slot.
 pub struct PageMut {

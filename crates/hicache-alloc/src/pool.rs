@@ -2,9 +2,10 @@
 
 use crate::free::FreeSlots;
 use crate::register::Registrations;
+use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::{Alignment, AllocError, PageIndex, PageMut, Region, Registrar, Strides};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// A region cut into slots. Cloning clones the handle; the region lives until the last handle and the last page.
 #[derive(Clone)]

@@ -4,10 +4,12 @@ mod machine;
 
 use hicache_alloc::HugePageSize::{Size1G, Size2M};
 use hicache_alloc::{
-    Alignment, AllocError, Backing, HostPool, HugePageSize, HugePages, PageIndex, Prefault, Region,
-    RegionSpec, Shortage, Strides,
+    Alignment, AllocError, Backing, Budget, HostPool, HugePageSize, HugePages, Prefault, RegionSpec,
+    Shortage, Strides,
 };
-use machine::{ReservedPages, account, child, leftovers, status_kib, warnings};
+use machine::{
+    ReservedPages, account, child, child_under, in_child, leftovers, skip, status_kib, use_all, warnings,
+};
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::Write;
@@ -21,27 +23,16 @@ const MIB: usize = 1 << 20;
 const BACKINGS: [Backing; 3] = [Backing::Private, Backing::Shared, Backing::Memfd];
 
 fn spec(len: usize, backing: Backing, huge_pages: HugePages) -> RegionSpec {
-    RegionSpec { len, backing, huge_pages, prefault: Prefault::On }
-}
-
-/// Writes every page of the region and reads it back, through a pool of one slot.
-fn use_all(region: Region) {
-    let strides = Strides::new(1, 1, region.len(), Alignment::NONE).unwrap();
-    let pool = HostPool::new(region, strides, &[]).unwrap();
-    let mut page = pool.claim(PageIndex::new(0)).unwrap();
-    for offset in (0..page.len()).step_by(4096) {
-        let mut back = [0xff];
-        page.piece(0).copy_to(offset, &mut back);
-        assert_eq!(back, [0], "fresh memory is zero");
-        page.piece_mut(0).copy_from(offset, &[7]);
-        page.piece(0).copy_to(offset, &mut back);
-        assert_eq!(back, [7]);
-    }
+    RegionSpec { len, backing, huge_pages, prefault: Prefault::On, ..Default::default() }
 }
 
 #[test]
 fn b001_no_huge_pages_is_a_clean_refusal() {
-    let Some(_pages) = ReservedPages::hold(&[(Size2M, 0), (Size1G, 0)]) else { return };
+    let Some(_pages) =
+        ReservedPages::hold("b001_no_huge_pages_is_a_clean_refusal", &[(Size2M, 0), (Size1G, 0)])
+    else {
+        return;
+    };
     child("b001_no_huge_pages_is_a_clean_refusal", || {
         for (backing, prefault) in BACKINGS.into_iter().flat_map(|b| [(b, Prefault::On), (b, Prefault::Off)])
         {
@@ -63,7 +54,12 @@ fn b001_no_huge_pages_is_a_clean_refusal() {
 
 #[test]
 fn b001_preferred_huge_pages_fall_back_with_one_warning() {
-    let Some(_pages) = ReservedPages::hold(&[(Size2M, 0), (Size1G, 0)]) else { return };
+    let Some(_pages) = ReservedPages::hold(
+        "b001_preferred_huge_pages_fall_back_with_one_warning",
+        &[(Size2M, 0), (Size1G, 0)],
+    ) else {
+        return;
+    };
     child("b001_preferred_huge_pages_fall_back_with_one_warning", || {
         for (backing, size) in BACKINGS.into_iter().flat_map(|b| [(b, Size2M), (b, Size1G)]) {
             let (region, events) =
@@ -82,7 +78,12 @@ fn b001_preferred_huge_pages_fall_back_with_one_warning() {
 
 #[test]
 fn b001_transparent_pages_are_counted_by_the_kernels_account() {
-    let Some(_pages) = ReservedPages::hold(&[(Size2M, 0), (Size1G, 0)]) else { return };
+    let Some(_pages) = ReservedPages::hold(
+        "b001_transparent_pages_are_counted_by_the_kernels_account",
+        &[(Size2M, 0), (Size1G, 0)],
+    ) else {
+        return;
+    };
     // Regions side by side, so that an account of the neighbour's would show.
     let map = |huge_pages| spec(6 * MIB + 4096, Backing::Private, huge_pages).map().unwrap();
     let regions = [map(HugePages::Prefer(Size2M)), map(HugePages::Off), map(HugePages::Prefer(Size2M))];
@@ -104,7 +105,11 @@ fn b001_transparent_pages_are_counted_by_the_kernels_account() {
 
 #[test]
 fn b003_a_failed_populate_leaves_nothing() {
-    let Some(_pages) = ReservedPages::hold(&[(Size2M, 0), (Size1G, 0)]) else { return };
+    let Some(_pages) =
+        ReservedPages::hold("b003_a_failed_populate_leaves_nothing", &[(Size2M, 0), (Size1G, 0)])
+    else {
+        return;
+    };
     child("b003_a_failed_populate_leaves_nothing", || {
         let before = leftovers();
         for (backing, size) in BACKINGS.into_iter().flat_map(|b| [(b, Size2M), (b, Size1G)]) {
@@ -123,7 +128,10 @@ fn b003_a_failed_populate_leaves_nothing() {
 
 #[test]
 fn b005_an_unrounded_length_is_unmapped_whole() {
-    let Some(_pages) = ReservedPages::hold(&[(Size2M, 4)]) else { return };
+    let Some(_pages) = ReservedPages::hold("b005_an_unrounded_length_is_unmapped_whole", &[(Size2M, 4)])
+    else {
+        return;
+    };
     child("b005_an_unrounded_length_is_unmapped_whole", || {
         let asked = 6 * MIB + 4096;
         for backing in BACKINGS {
@@ -136,7 +144,7 @@ fn b005_an_unrounded_length_is_unmapped_whole() {
                 status_kib("VmSize"),
                 warnings(|| {
                     for _ in 0..1000 {
-                        // Four pages are all there are: a leak would be met by the second turn.
+                        // Some twenty pages are all there are: a leak would be met at once.
                         drop(spec.map().unwrap());
                     }
                 }),
@@ -150,14 +158,15 @@ fn b005_an_unrounded_length_is_unmapped_whole() {
 #[test]
 fn b006_the_page_size_asked_for_is_the_one_mapped() {
     for (size, pages) in [(Size2M, 2), (Size1G, 1)] {
-        let Some(_pages) = ReservedPages::hold(&[(size, pages)]) else { continue };
+        let Some(_pages) =
+            ReservedPages::hold("b006_the_page_size_asked_for_is_the_one_mapped", &[(size, pages)])
+        else {
+            continue;
+        };
         for backing in BACKINGS {
             for huge_pages in [HugePages::Require(size), HugePages::Prefer(size)] {
                 // A gibibyte is not worth clearing to read its size.
                 let prefault = if size == Size2M { Prefault::On } else { Prefault::Off };
-                if size == Size1G && backing == Backing::Memfd {
-                    continue;
-                }
                 let region = RegionSpec { prefault, ..spec(1, backing, huge_pages) }.map().unwrap();
                 assert_eq!(region.page_size(), size.alignment());
                 assert_eq!((region.len(), region.capacity()), (1, size.alignment().bytes()));
@@ -171,8 +180,48 @@ fn b006_the_page_size_asked_for_is_the_one_mapped() {
     }
 }
 
+/// Whether there are such pages or not, the kernel is asked for them in the flags and not in the offset.
+#[test]
+fn b006_the_page_size_is_in_the_flags() {
+    let Some(_pages) = ReservedPages::hold("b006_the_page_size_is_in_the_flags", &[]) else { return };
+    let test = "b006_the_page_size_is_in_the_flags";
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let wrap = [
+        "strace",
+        "-f",
+        "-E",
+        "ASAN_OPTIONS=detect_leaks=0",
+        "-e",
+        "trace=mmap,memfd_create",
+        "-o",
+        trace.to_str().unwrap(),
+    ];
+    child_under(test, &wrap, || {
+        for (backing, size) in BACKINGS.into_iter().flat_map(|b| [(b, Size2M), (b, Size1G)]) {
+            let spec = spec(1, backing, HugePages::Require(size));
+            let _ = RegionSpec { prefault: Prefault::Off, budget: Budget::Skip, ..spec }.map();
+        }
+    });
+    if in_child() || !trace.exists() {
+        return;
+    }
+    let trace = fs::read_to_string(trace).unwrap();
+    let lines: Vec<&str> = trace.lines().filter(|line| line.contains("HUGE")).collect();
+    let has = |parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+    for sharing in ["MAP_PRIVATE", "MAP_SHARED"] {
+        for bits in ["21<<MAP_HUGE_SHIFT", "30<<MAP_HUGE_SHIFT"] {
+            assert!(has(&["mmap(NULL", sharing, "MAP_HUGETLB", bits, ", -1, 0)"]), "{trace}");
+        }
+    }
+    for bits in ["21<<MFD_HUGE_SHIFT", "30<<MFD_HUGE_SHIFT"] {
+        assert!(has(&["memfd_create(", "MFD_HUGETLB", bits]), "{trace}");
+    }
+}
+
 #[test]
 fn b006_sizes_at_the_edges() {
+    let Some(_pages) = ReservedPages::hold("b006_sizes_at_the_edges", &[]) else { return };
     let policies =
         [HugePages::Off, HugePages::Prefer(Size2M), HugePages::Require(Size2M), HugePages::Require(Size1G)];
     for (backing, huge_pages) in BACKINGS.into_iter().flat_map(|b| policies.map(|policy| (b, policy))) {
@@ -235,6 +284,7 @@ fn b009_a_file_size_limit_is_an_error_and_no_signal() {
 
 #[test]
 fn b010_every_backing_is_shared_or_not_forked() {
+    let Some(_pages) = ReservedPages::hold("b010_every_backing_is_shared_or_not_forked", &[]) else { return };
     for huge_pages in [HugePages::Off, HugePages::Prefer(Size2M)] {
         for backing in BACKINGS {
             let region = spec(4 * MIB, backing, huge_pages).map().unwrap();
@@ -251,6 +301,7 @@ fn b010_every_backing_is_shared_or_not_forked() {
 
 #[test]
 fn b010_forks_do_not_disturb_direct_reads() {
+    let Some(_pages) = ReservedPages::hold("b010_forks_do_not_disturb_direct_reads", &[]) else { return };
     const PAGE: usize = 64 * 1024;
     const SLOTS: u32 = 8;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).or_else(|_| tempfile::tempdir()).unwrap();
@@ -263,7 +314,10 @@ fn b010_forks_do_not_disturb_direct_reads() {
     file.sync_all().unwrap();
     let direct = match File::options().read(true).custom_flags(libc::O_DIRECT).open(&path) {
         Ok(direct) => direct,
-        Err(error) => return eprintln!("skipped: no direct I/O in {}: {error}", path.display()),
+        Err(error) => {
+            let reason = format!("needs direct I/O in {}: {error}", path.display());
+            return skip("b010_forks_do_not_disturb_direct_reads", &reason);
+        }
     };
     let strides = Strides::new(1, SLOTS, PAGE, Alignment::base_page()).unwrap();
     let region = RegionSpec { len: strides.region_len(), ..Default::default() }.map().unwrap();

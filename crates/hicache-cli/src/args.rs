@@ -1,5 +1,9 @@
 //! Flags and arguments: the names that scripts rely on.
 
+mod bench;
+
+pub(crate) use bench::{Bench, BenchAlloc, BenchFile, BenchKeys, Cache, Memory};
+
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use hicache::{Namespace, PageKey, PageLayout, PageOrder, parse_size};
@@ -7,7 +11,8 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 the operation failed, or replay had errors; 2 bad usage or \
-    configuration; 3 data found wrong.\nSizes are bytes: 4096, 64KiB, 1MiB, 2GB.";
+    configuration; 3 data found wrong; 129, 130, 143 stopped by SIGHUP, SIGINT (Ctrl-C), SIGTERM: 128 and the \
+    signal.\nWith --json the help and the version are JSON too.\nSizes are bytes: 4096, 64KiB, 1MiB, 2GB.";
 
 /// The storage tier under the KV cache of LLM inference engines
 #[derive(Debug, Parser)]
@@ -41,9 +46,18 @@ pub(crate) enum Command {
     /// pages; write time is that from a request's first batch to its last outcome; load latencies are the time that
     /// one request waited for its pages.
     Replay(Replay),
+    /// Measure one part
+    #[command(subcommand)]
+    Bench(Bench),
     /// Store the contents of a file as one page
+    ///
+    /// A key stands for its contents: where a page is there under it, nothing is written and the answer is "present",
+    /// also when the file has other bytes.
     Put(Put),
     /// Fetch one page into a file, which appears whole or not at all
+    ///
+    /// A page that is not there, fails its check, or carries no check, is none: the message says which, and the exit
+    /// code is 1.
     Get(Get),
     /// Ask which pages are there
     Exists(Keys),
@@ -52,6 +66,8 @@ pub(crate) enum Command {
     /// List the pages of a store
     List(Inspect),
     /// Count the pages of a store, and its room
+    ///
+    /// Room is the bytes of the pages and the free space of the medium; nothing limits a store of files to less.
     Stat(Inspect),
     /// Read every page and check it
     ///
@@ -63,6 +79,9 @@ pub(crate) enum Command {
     /// Remove a namespace with all its pages
     Drop(Drop),
     /// Make page keys of the token ids on standard input, one key a line
+    ///
+    /// Token ids are whole numbers from 0 to 2^63 - 1, between white space or commas, also in the brackets of one JSON
+    /// list: 1 2 3, or 1,2,3, or [1, 2, 3], or one a line. A trailing partial page has no key, which a note says.
     PageKeys(PageKeys),
     /// What this machine and directory allow, and what fixes what they do not
     Doctor(Place),
@@ -99,7 +118,7 @@ pub(crate) struct Demo {
 pub(crate) struct Replay {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The trace
+    /// The trace; - for standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: PathBuf,
     #[command(flatten)]

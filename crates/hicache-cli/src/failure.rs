@@ -23,8 +23,8 @@ pub(crate) enum Failure {
     Write(io::Error),
     /// Whoever read standard output has left: no failure at all.
     NobodyReads,
-    /// Ctrl-C, or a signal like it.
-    Interrupted,
+    /// Ctrl-C, or a signal like it: the exit code, 128 and its number.
+    Interrupted(u8),
 }
 
 /// How a command that ran to its end ended.
@@ -69,7 +69,7 @@ impl Failure {
             Self::File { .. } | Self::Write(_) => 1,
             Self::Usage(_) => 2,
             Self::NobodyReads => 0,
-            Self::Interrupted => 130,
+            Self::Interrupted(code) => *code,
         }
     }
 
@@ -79,7 +79,7 @@ impl Failure {
             Self::File { .. } | Self::Write(_) => "io".to_owned(),
             Self::Usage(_) => "usage".to_owned(),
             Self::NobodyReads => "closed".to_owned(),
-            Self::Interrupted => "interrupted".to_owned(),
+            Self::Interrupted(_) => "interrupted".to_owned(),
         }
     }
 
@@ -99,7 +99,7 @@ impl Failure {
             Self::Usage(why) => vec![why.clone()],
             Self::Write(error) => vec![format!("write error: standard output: {error}")],
             Self::NobodyReads => Vec::new(),
-            Self::Interrupted => vec!["interrupted".to_owned()],
+            Self::Interrupted(_) => vec!["interrupted".to_owned()],
         }
     }
 

@@ -4,11 +4,14 @@ mod args;
 mod commands;
 mod failure;
 mod interrupt;
+mod meter;
 mod output;
+mod page_cache;
 mod progress;
 mod replayer;
 mod report;
 mod session;
+mod temporary;
 mod trace;
 mod workload;
 
@@ -16,6 +19,7 @@ use crate::args::Cli;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use clap::Parser;
+use clap::error::ErrorKind;
 use serde_json::json;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -28,7 +32,8 @@ fn main() -> ExitCode {
         Err(error) => return ExitCode::from(told_by_parser(&error)),
     };
     let mut output = Output::new(cli.json, cli.quiet);
-    let ended = log(cli.verbose).and_then(|()| commands::run(cli.command, &mut output));
+    let ended = interrupt::outlive_file_limit().and_then(|()| log(cli.verbose));
+    let ended = ended.and_then(|()| commands::run(cli.command, &mut output));
     let ended = ended.and_then(|ending| output.finish().map(|()| ending));
     ExitCode::from(match ended {
         Ok(ending) => ending.code(),
@@ -48,12 +53,13 @@ fn told(failure: &Failure, output: &mut Output) -> u8 {
 
 /// Help, the version, or what is wrong with the arguments; the exit code.
 fn told_by_parser(error: &clap::Error) -> u8 {
+    let mut arguments = std::env::args_os().take_while(|argument| argument != "--");
+    let json = arguments.any(|argument| argument == "--json");
     if !error.use_stderr() {
-        let mut output = Output::new(false, false);
-        let written = output.bytes(error.render().to_string().as_bytes()).and_then(|()| output.finish());
+        let mut output = Output::new(json, false);
+        let written = help_or_version(error, &mut output).and_then(|()| output.finish());
         return written.map_or_else(|failure| told(&failure, &mut output), |()| 0);
     }
-    let json = std::env::args_os().any(|argument| argument == "--json");
     if json {
         let text = error.render().to_string();
         let text = text.trim_start_matches("error: ");
@@ -65,6 +71,17 @@ fn told_by_parser(error: &clap::Error) -> u8 {
     // Nobody is left to tell when that fails.
     let _ = error.print();
     2
+}
+
+fn help_or_version(error: &clap::Error, output: &mut Output) -> Result<()> {
+    let text = error.render().to_string();
+    if !output.is_json() {
+        return output.bytes(text.as_bytes());
+    }
+    output.document(&match error.kind() {
+        ErrorKind::DisplayVersion => json!({ "version": env!("CARGO_PKG_VERSION") }),
+        _ => json!({ "help": text }),
+    })
 }
 
 /// Logs go to standard error. By default warnings; those about the memory of pools are in results.

@@ -70,9 +70,20 @@ type Sets = VecDeque<Pending<Outcomes<Stored>>>;
 impl<'a> Replayer<'a> {
     /// On a store that is open.
     pub(crate) fn new(session: &'a mut Session, rules: Rules, interrupt: &'a Interrupt) -> Result<Self> {
-        let backend = session.backend(replay_namespace(rules.layout)?)?;
-        let pool =
-            session::pool(&rules.layout, rules.pool_pages, &*backend, session.backing()?, Prefault::On)?;
+        let namespace = replay_namespace(rules.layout)?;
+        let backend = session.backend(namespace.clone()).map_err(|failure| match failure {
+            // The layout is the run's, not the user's choice of a namespace.
+            Failure::Store(error) if error.kind() == ErrorKind::Incompatible => {
+                Failure::Store(error.fix(format_args!(
+                    "`hicache drop {} --backend '{}'` removes its pages; or name another --backend",
+                    namespace.name(),
+                    session.url()
+                )))
+            }
+            other => other,
+        })?;
+        let spec = session.memory(Prefault::On);
+        let pool = session::pool(spec, &rules.layout, rules.pool_pages, &*backend)?;
         let (workload, counts, stats) = (Workload::new(), Counts::default(), Stats::default());
         let fallbacks = Vec::new();
         Ok(Self { session, backend, pool, rules, workload, interrupt, counts, stats, fallbacks })
@@ -100,10 +111,28 @@ impl<'a> Replayer<'a> {
 
     /// What the pool and the store asked for and did not get; also stores before a restart.
     pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
-        let mut all = self.pool.region().fallbacks().to_vec();
+        let of_pool = |fallback: &Fallback| Fallback {
+            what: fallback.what,
+            why: format!("the host pool: {}", fallback.why),
+        };
+        let mut all: Vec<_> = self.pool.region().fallbacks().iter().map(of_pool).collect();
         all.extend(self.session.store().health().fallbacks);
         add_kinds(&mut all, &self.fallbacks);
+        add_up(&mut all, "huge_pages");
+        all.extend(self.copies());
         all
+    }
+
+    /// Pages that moved through a slot of the store's, since the device could not reach them where they lie.
+    fn copies(&self) -> Option<Fallback> {
+        let copied = Some(self.stats().bounced).filter(|copied| *copied > 0)?;
+        let (piece, alignment) = (self.rules.layout.piece_len(), self.backend.capabilities().alignment);
+        let why = format!(
+            "{copied} pages moved through an aligned slot: their pieces of {piece} bytes are not multiples of the \
+             device's alignment of {} bytes; pad them, or choose another page size",
+            alignment.bytes()
+        );
+        Some(Fallback { what: "copy", why })
     }
 
     /// Bytes of a page.
@@ -228,6 +257,16 @@ fn add_kinds(all: &mut Vec<Fallback>, more: &[Fallback]) {
     for fallback in more {
         if all.iter().all(|known| known.what != fallback.what) {
             all.push(fallback.clone());
+        }
+    }
+}
+
+/// Says of rows of one kind, each of which has advice of its own, that it goes for them together.
+fn add_up(all: &mut [Fallback], what: &str) {
+    let same = || all.iter().filter(|fallback| fallback.what == what).count();
+    if same() > 1 {
+        for fallback in all.iter_mut().filter(|fallback| fallback.what == what) {
+            fallback.why.push_str("; these are in addition to those of the other rows: reserve the sum");
         }
     }
 }

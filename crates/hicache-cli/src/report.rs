@@ -3,6 +3,7 @@
 use crate::failure::{Ending, Result};
 use crate::output::Output;
 use crate::replayer::Replayer;
+use crate::session::Session;
 use hicache::{Fallback, Stats};
 use serde::Serialize;
 use std::fmt;
@@ -36,9 +37,15 @@ pub(crate) struct Report {
 
 /// Something that was asked for and not got.
 #[derive(Debug, Serialize)]
-struct Missed {
-    what: &'static str,
-    why: String,
+pub(crate) struct Missed {
+    pub(crate) what: &'static str,
+    pub(crate) why: String,
+}
+
+impl From<Fallback> for Missed {
+    fn from(fallback: Fallback) -> Self {
+        Self { what: fallback.what, why: fallback.why }
+    }
 }
 
 impl Report {
@@ -49,7 +56,6 @@ impl Report {
         let mut loads = counts.loads.clone();
         loads.sort_unstable();
         let (bytes_read, bytes_written) = (counts.hits * page_len, counts.stored * page_len);
-        let missed = |fallback: Fallback| Missed { what: fallback.what, why: fallback.why };
         Self {
             requests: counts.requests,
             blocks: counts.blocks,
@@ -69,10 +75,15 @@ impl Report {
             seconds: elapsed.as_secs_f64(),
             rss_peak_bytes: rss_peak().unwrap_or(0),
             backend: replayer.session().url(),
-            mode: mode(replayer, &stats),
+            mode: mode(replayer.session(), &stats),
             engine: health.engine,
-            fallbacks: replayer.fallbacks().into_iter().map(missed).collect(),
+            fallbacks: replayer.fallbacks().into_iter().map(Missed::from).collect(),
         }
+    }
+
+    /// Whether no request was replayed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests == 0
     }
 
     /// How the command ends.
@@ -116,20 +127,21 @@ impl Report {
 }
 
 /// How most pages moved.
-fn mode(replayer: &Replayer<'_>, stats: &Stats) -> &'static str {
-    if replayer.session().is_memory() {
+pub(crate) fn mode(session: &Session, stats: &Stats) -> &'static str {
+    if session.is_memory() {
         return "memory";
     }
     let moved = [("buffered", stats.buffered), ("bounce", stats.bounced), ("direct", stats.direct)];
     moved.into_iter().max_by_key(|(_, pages)| *pages).map_or("buffered", |(mode, _)| mode)
 }
 
-fn gb_per_s(bytes: u64, time: Duration) -> f64 {
+/// 10^9 bytes a second; 0 where no time passed.
+pub(crate) fn gb_per_s(bytes: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { bytes as f64 / 1e9 / time.as_secs_f64() }
 }
 
 /// The smallest of the sorted values that `percent` of them do not exceed; 0 of none.
-fn percentile(sorted: &[u32], percent: usize) -> u32 {
+pub(crate) fn percentile(sorted: &[u32], percent: usize) -> u32 {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
 }
@@ -156,7 +168,8 @@ impl fmt::Display for Size {
 }
 
 /// Microseconds, for people.
-struct Micros(u32);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Micros(pub(crate) u32);
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

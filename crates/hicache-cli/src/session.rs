@@ -2,14 +2,16 @@
 
 use crate::args::Place;
 use crate::failure::{Failure, Result};
+use crate::output;
+use crate::report::Size;
+use crate::temporary::{self, Temporary};
 use hicache::{
-    Backing, ConfigFile, Environment, ErrorKind, HostPool, HugePageSize, HugePages, Namespace, Opener,
-    PageLayout, PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
+    CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, HugePages, Namespace, Opener, PageLayout,
+    PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tempfile::TempDir;
 
 /// A store that a command opened. [`Session::close`] ends it; a temporary one is removed on drop.
 #[derive(Debug)]
@@ -17,8 +19,11 @@ pub(crate) struct Session {
     opener: Opener,
     url: String,
     store: Arc<dyn Store>,
+    common: CommonOptions,
+    /// The removal of a temporary store is told.
+    tells: bool,
     // Dropped last: the store lies in it.
-    temporary: Option<TempDir>,
+    temporary: Option<Temporary>,
 }
 
 /// What to do where there is no store yet.
@@ -41,22 +46,43 @@ impl Session {
         Self::open_with(opener, url, None)
     }
 
-    /// Opens the store that the flags or the configuration name, else a fresh one that goes with the session.
-    pub(crate) fn open_or_temporary(place: &Place) -> Result<Self> {
+    /// Opens the store that the flags or the configuration name, else a fresh one that goes with the session, and
+    /// says so then unless `quiet`.
+    pub(crate) fn open_or_temporary(place: &Place, quiet: bool) -> Result<Self> {
         let (opener, url) = named(place, Absent::Make)?;
-        match url {
+        let mut session = match url {
             Some(url) => Self::open_with(opener, url, None),
-            None => {
-                let folder = temporary_folder()?;
-                let url = file_url(folder.path())?;
-                Self::open_with(opener, url, Some(folder))
-            }
+            None => Self::open_in(opener, temporary_folder()?),
+        }?;
+        session.tells = !quiet;
+        Ok(session)
+    }
+
+    /// Opens the store that the flags or the configuration name; else, or with `dir`, a fresh one (in `dir`) that goes
+    /// with the session. `flags` are options of the store.
+    pub(crate) fn open_measured(
+        place: &Place,
+        dir: Option<&Path>,
+        flags: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let (mut opener, url) = named(place, Absent::Make)?;
+        opener.flags = flags;
+        match (dir, url) {
+            (Some(dir), _) => Self::open_in(opener, Temporary::in_folder(dir)?),
+            (None, Some(url)) => Self::open_with(opener, url, None),
+            (None, None) => Self::open_in(opener, temporary_folder()?),
         }
     }
 
-    fn open_with(opener: Opener, url: String, temporary: Option<TempDir>) -> Result<Self> {
+    fn open_in(opener: Opener, folder: Temporary) -> Result<Self> {
+        let url = file_url(folder.path())?;
+        Self::open_with(opener, url, Some(folder))
+    }
+
+    fn open_with(opener: Opener, url: String, temporary: Option<Temporary>) -> Result<Self> {
+        let common = opener.common(&url)?;
         let store = opener.open(&url)?;
-        Ok(Self { opener, url, store, temporary })
+        Ok(Self { opener, url, store, common, tells: false, temporary })
     }
 
     /// The store.
@@ -69,11 +95,6 @@ impl Session {
         self.opener.registry.redact(&self.url)
     }
 
-    /// What host pools are made of, by the option `allocator`.
-    pub(crate) fn backing(&self) -> Result<Backing> {
-        Ok(self.opener.allocator_type(&self.url)?.backing())
-    }
-
     /// Whether pages are kept in this process's memory only.
     pub(crate) fn is_memory(&self) -> bool {
         self.url.starts_with("memory:")
@@ -81,7 +102,18 @@ impl Session {
 
     /// The folder of a temporary store.
     pub(crate) fn temporary(&self) -> Option<&Path> {
-        self.temporary.as_ref().map(TempDir::path)
+        self.temporary.as_ref().map(Temporary::path)
+    }
+
+    /// The page size of the command's own memory: what the store's is, by its options.
+    pub(crate) fn huge_pages(&self) -> HugePages {
+        self.common.huge_pages
+    }
+
+    /// What the command's host pools are made of, by the store's options.
+    pub(crate) fn memory(&self, prefault: Prefault) -> RegionSpec {
+        let backing = self.common.allocator.backing();
+        RegionSpec { backing, huge_pages: self.huge_pages(), prefault, ..RegionSpec::default() }
     }
 
     /// Closes the store and opens it again.
@@ -89,6 +121,42 @@ impl Session {
         self.close()?;
         self.store = self.opener.open(&self.url)?;
         Ok(())
+    }
+
+    /// Removes the pages of `namespace`: with a temporary store, the store, and a fresh one takes its place beside it.
+    pub(crate) fn renew(&mut self, namespace: &Namespace) -> Result<()> {
+        let Some(parent) = self.temporary().and_then(Path::parent) else { return self.clear(namespace) };
+        let folder = Temporary::in_folder(parent)?;
+        self.close()?;
+        self.url = file_url(folder.path())?;
+        self.store = self.opener.open(&self.url)?;
+        self.temporary = Some(folder);
+        Ok(())
+    }
+
+    /// Removes the pages of `namespace`.
+    pub(crate) fn clear(&self, namespace: &Namespace) -> Result<()> {
+        let (store, namespace) = (Arc::clone(&self.store), namespace.clone());
+        Pending::new(async move { store.clear(&namespace).await }).wait()?;
+        Ok(())
+    }
+
+    /// The directory of a file store.
+    pub(crate) fn folder(&self) -> Result<Option<PathBuf>> {
+        folder_of(&self.url)
+    }
+
+    /// Refuses before it begins what would end in a full medium. `doing` says what.
+    pub(crate) fn check_room(&self, doing: &'static str, bytes: u64) -> Result<()> {
+        let available = self.store.health().available_len;
+        match available.filter(|available| *available < bytes.saturating_add(bytes / 8)) {
+            Some(available) => Err(hicache::Error::new(ErrorKind::NoSpace, doing)
+                .why(format_args!("it needs {}, and {} are free", Size(bytes), Size(available)))
+                .with("store", self.url())
+                .fix("free space there, or name a store elsewhere with --backend")
+                .into()),
+            None => Ok(()),
+        }
     }
 
     /// Ends what was accepted and lets go of the store.
@@ -140,13 +208,24 @@ impl Session {
     }
 }
 
-/// Host memory for `slots` pages of `layout`, as the backend wants them.
+/// What takes a while is told before it begins, and how to go without.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(folder) = self.temporary().filter(|_| self.tells) {
+            output::note(format_args!(
+                "note: removing the temporary store {}; with --backend URL a store is kept",
+                folder.display()
+            ));
+        }
+    }
+}
+
+/// Host memory as `spec` says, of at least its length, for `slots` pages of `layout` as the backend wants them.
 pub(crate) fn pool(
+    spec: RegionSpec,
     layout: &PageLayout,
     slots: u32,
     backend: &dyn StorageBackend,
-    backing: Backing,
-    prefault: Prefault,
 ) -> Result<HostPool> {
     let strides = layout.strides(slots, backend.capabilities().alignment)?;
     let len = strides.region_len();
@@ -156,17 +235,20 @@ pub(crate) fn pool(
             .with("slots", slots)
             .with("bytes", len)
             .with("available", available)
-            .fix("give a smaller --pool-pages, or smaller pages")
+            .fix("fewer slots (--pool-pages, --batch), or smaller pages")
             .into());
     }
-    let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
-    let region = RegionSpec { len, backing, huge_pages, prefault }.map()?;
+    let region = RegionSpec { len: len.max(spec.len), ..spec }.map()?;
     Ok(HostPool::new(region, strides, &[])?)
 }
 
 /// Host memory for one page, this command's own whatever the option `allocator` says: nobody else is to map it.
-pub(crate) fn one_page(layout: &PageLayout, backend: &dyn StorageBackend) -> Result<PageMut> {
-    let pool = pool(layout, 1, backend, Backing::Private, Prefault::Off)?;
+pub(crate) fn one_page(
+    layout: &PageLayout,
+    backend: &dyn StorageBackend,
+    huge_pages: HugePages,
+) -> Result<PageMut> {
+    let pool = pool(RegionSpec { huge_pages, ..RegionSpec::default() }, layout, 1, backend)?;
     Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
 }
 
@@ -176,7 +258,15 @@ pub(crate) fn named(place: &Place, absent: Absent) -> Result<(Opener, Option<Str
     let url = place.backend.clone().or_else(|| config.as_ref()?.backend().map(str::to_owned));
     let environment = Environment::of_process();
     let existing = absent == Absent::Refuse;
-    Ok((Opener { config, environment, existing, ..Opener::default() }, url))
+    let opener = Opener { config, environment, existing, ..Opener::default() };
+    opener.check_names()?;
+    Ok((opener, url))
+}
+
+/// The URL that the flags, the configuration or SGLang's variables name, if they do.
+pub(crate) fn named_url(place: &Place) -> Result<Option<String>> {
+    let (opener, url) = named(place, Absent::Refuse)?;
+    Ok(url.map_or_else(|| opener.url(), |url| Ok(Some(url)))?)
 }
 
 /// The folder of this user's caches.
@@ -208,22 +298,12 @@ fn file_url(path: &Path) -> Result<String> {
 }
 
 /// A fresh folder beside the user's own store, or among the temporary files where the caches are not on a disk.
-fn temporary_folder() -> Result<TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("hicache-temporary-");
-    let cached =
-        cache_folder().filter(|folder| std::fs::create_dir_all(folder).is_ok() && !is_in_memory(folder));
-    if let Some(folder) = cached.and_then(|folder| builder.tempdir_in(folder).ok()) {
-        return Ok(folder);
+fn temporary_folder() -> Result<Temporary> {
+    let cached = cache_folder().filter(|folder| temporary::is_on_disk(folder));
+    match cached.map(|folder| Temporary::in_folder(&folder)) {
+        Some(Ok(folder)) => Ok(folder),
+        _ => Temporary::in_folder(&std::env::temp_dir()),
     }
-    builder.tempdir().map_err(Failure::file(format!("make a folder in {}", std::env::temp_dir().display())))
-}
-
-/// Whether a file system keeps its files in memory (tmpfs, ramfs).
-fn is_in_memory(path: &Path) -> bool {
-    const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-    // The field's width differs between architectures.
-    rustix::fs::statfs(path).is_ok_and(|stat| IN_MEMORY.contains(&(stat.f_type as u64)))
 }
 
 /// The directory of a file store; `None` for a URL of another kind.

@@ -3,7 +3,8 @@
 use crate::failure::{Failure, Result};
 use serde::Deserialize;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, stdin};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// The longest line that is read, in bytes.
@@ -27,10 +28,15 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Opens the file.
+    /// Opens the file; `-` is standard input.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let file = File::open(path).map_err(|error| Failure::Usage(format!("trace {name}: {error}")))?;
+        let opened = if path.as_os_str() == "-" {
+            stdin().as_fd().try_clone_to_owned().map(File::from)
+        } else {
+            File::open(path)
+        };
+        let file = opened.map_err(|error| Failure::Usage(format!("trace {name}: {error}")))?;
         Ok(Self { name, reader: BufReader::with_capacity(256 << 10, file), line: 0 })
     }
 

@@ -71,6 +71,23 @@ impl Workload {
     }
 }
 
+/// Writes random bytes, other ones for every `seed`: no device or file system can store them in less.
+pub(crate) fn randomise(page: &mut PageMut, seed: u64) {
+    let mut block = [0; BLOCK_LEN];
+    let mut state = mix(seed.wrapping_add(GOLDEN));
+    for plane in 0..page.planes() {
+        let mut piece = page.piece_mut(plane);
+        for at in (0..piece.len()).step_by(BLOCK_LEN) {
+            for word in block.chunks_exact_mut(WORD_LEN) {
+                state = state.wrapping_add(GOLDEN);
+                word.copy_from_slice(&mix(state).to_le_bytes());
+            }
+            let len = BLOCK_LEN.min(piece.len() - at);
+            piece.copy_from(at, &block[..len]);
+        }
+    }
+}
+
 /// The output function of splitmix64, a permutation of the words.
 fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

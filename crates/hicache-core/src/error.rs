@@ -207,6 +207,7 @@ impl From<AllocError> for Error {
         let kind = match &error {
             AllocError::Exhausted { .. } => ErrorKind::Exhausted,
             AllocError::Unsupported { .. } => ErrorKind::Unsupported,
+            AllocError::Denied { .. } => ErrorKind::PermissionDenied,
             AllocError::Os { .. } | AllocError::Register(_) => ErrorKind::Io,
             _ => ErrorKind::InvalidConfig,
         };

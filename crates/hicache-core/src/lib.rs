@@ -31,8 +31,9 @@ pub use allocator::{AllocatorType, get_allocator_type};
 pub use budget::{PoolShare, split_budget};
 pub use error::{Error, ErrorKind, Result};
 pub use hicache_alloc::{
-    Alignment, AllocError, Backing, Busy, Fallback, HostPool, HugePageSize, HugePages, Page, PageIndex,
-    PageMut, Piece, PieceMut, Prefault, Region, RegionSpec, RegisterError, Registrar, Registration, Strides,
+    Alignment, AllocError, Backing, Budget, Busy, Fallback, HostPool, HugePageSize, HugePages, Lock, Machine,
+    MachineCounts, MachinePaths, Numa, NumaNode, Page, PageIndex, PageMut, Piece, PieceMut, Prefault, Region,
+    RegionSpec, RegisterError, Registrar, Registration, Shortage, Strides,
 };
 pub use key::{KeyUnits, PageKey, namespace_seed};
 pub use layout::{DType, Element, Geometry, HeadRange, LayerView, PageLayout, PageOrder};
@@ -50,6 +51,6 @@ pub use storage::{
     Call, Capabilities, Deadline, Get, Priority, Put, STORAGE_BATCH_SIZE, StorageBackend, StorageBackendExt,
     Stored,
 };
-pub use store::{Depth, Found, Health, Scan, State, Store};
+pub use store::{Depth, Found, Health, Scan, State, Store, Visitor};
 pub use units::{parse_bool, parse_count, parse_duration, parse_size};
 pub use usable::{HitPolicy, PoolPresence, UsablePrefix, usable_prefix};

@@ -3,7 +3,7 @@
 use crate::{
     Alignment, Call, Capabilities, CommonOptions, Counters, Depth, Digest, Error, ErrorKind, Found, Get,
     Health, Namespace, OptionSpec, Outcomes, Page, PageKey, PageMut, Pending, Put, Result, Scan, State,
-    Stats, StorageBackend, Store, StoreFactory, StoreOptions, Stored, parse_size,
+    Stats, StorageBackend, Store, StoreFactory, StoreOptions, Stored, Visitor, parse_size,
 };
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
@@ -111,11 +111,12 @@ impl Store for MemoryStore {
         Ok(held.pages.len() as u64)
     }
 
-    fn scan(&self, scan: Scan, mut found: Box<dyn FnMut(Found) + Send>) -> Pending<Result<()>> {
+    fn scan(&self, scan: Scan, mut visitor: Visitor) -> Pending<Result<()>> {
         let shared = match self.open_shared() {
             Ok(shared) => shared,
             Err(error) => return Pending::ready(Err(error)),
         };
+        let mut finds = Vec::new();
         for (digest, held) in &shared.namespaces {
             if scan.namespace.is_some_and(|wanted| wanted != *digest) {
                 continue;
@@ -124,9 +125,12 @@ impl Store for MemoryStore {
             for (key, page) in &held.pages {
                 let state = if scan.depth == Depth::Names { State::Listed } else { State::Sound };
                 let find = Found::new(format!("memory:{key}"), Arc::clone(&name), state);
-                found(Found { key: Some(*key), len: page.len() as u64, ..find });
+                finds.push(Found { key: Some(*key), len: page.len() as u64, ..find });
             }
         }
+        // The visitor may use the store.
+        drop(shared);
+        let _ = finds.into_iter().try_for_each(&mut visitor);
         Pending::ready(Ok(()))
     }
 

@@ -3,6 +3,7 @@
 use crate::{Digest, Fallback, Namespace, PageKey, Pending, Result, StorageBackend};
 use async_trait::async_trait;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -35,9 +36,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Removes every page of `namespace`, and its record. Returns how many pages.
     async fn clear(&self, namespace: &Namespace) -> Result<u64>;
 
-    /// Walks over what is stored and hands each find to `found`, on a thread of the store's. For operators: it
-    /// reads directories, and with [`Depth::Contents`] every page.
-    fn scan(&self, scan: Scan, found: Box<dyn FnMut(Found) + Send>) -> Pending<Result<()>>;
+    /// Walks over what is stored and hands each find to `visitor`, on a thread of the store's or on this one, until
+    /// the visitor breaks. For operators: it reads directories, and with [`Depth::Contents`] every page.
+    fn scan(&self, scan: Scan, visitor: Visitor) -> Pending<Result<()>>;
 
     /// How it runs.
     fn health(&self) -> Health;
@@ -68,6 +69,9 @@ impl Health {
         Self { engine, format, writable: true, available_len: None, fallbacks: Vec::new() }
     }
 }
+
+/// Who is handed the finds of a scan.
+pub type Visitor = Box<dyn FnMut(Found) -> ControlFlow<()> + Send>;
 
 /// What to walk over.
 #[derive(Clone, Debug, Default)]
@@ -130,6 +134,8 @@ pub enum State {
     Wrong(String),
     /// A page cut short or longer than its layout, and how.
     Torn(String),
-    /// Something that is no page: left by a dead writer, or not ours.
+    /// Something that is no page of its namespace: not ours, or of a layout that the namespace does not have.
     Orphan(String),
+    /// Something that could not be looked at, and why. Who reads the scan must not call it sound.
+    Unreadable(String),
 }

@@ -2,18 +2,27 @@
 
 use crate::engine::{Engine, Job, Lane, Turn, late};
 use crate::page_file::PageFiles;
+use crate::ring::{Completed, Read};
 use crate::slot::Slot;
 use crate::store::Files;
+use crate::trailer::Trailer;
 use hicache_core::{
-    Alignment, Call, Capabilities, Counters, Deadline, Error, Expiry, Get, Namespace, Outcomes, Page,
-    PageKey, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
+    Alignment, Call, Capabilities, Counters, Deadline, Error, ErrorKind, Expiry, Get, Namespace, Outcomes,
+    Page, PageKey, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
 };
+use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Questions that one job asks. Each is one system call: a job for each would cost more than the answer.
 const QUESTIONS: usize = 32;
+
+/// Gets that a batch has at least to be worth the ring: a lone page is faster by plain calls.
+const RING_BATCH_MIN: usize = 2;
+
+/// What a worker does with a read that the ring is done with.
+type Ended = Box<dyn FnOnce(&View, &mut Slot) -> Result<Option<Page>> + Send>;
 
 /// Pages of one namespace, in files.
 #[derive(Debug)]
@@ -69,31 +78,79 @@ impl FileBackend {
         Self { engine, view: Arc::new(View::new(files, namespace)) }
     }
 
-    /// One job for each item, which `act` does.
-    fn each<I: Send + 'static, T: Send + 'static>(
-        &self,
-        lane: Lane,
-        items: Vec<I>,
-        call: Call,
-        act: fn(&View, I, &mut Slot) -> Result<T>,
-        hold: fn(&I) -> bool,
-    ) -> Pending<Outcomes<T>> {
-        let (replies, outcomes, expiry) = replies(items.len());
-        let deadline = self.deadline(call);
-        let jobs = items.into_iter().zip(replies).map(|(item, reply)| {
-            if hold(&item) {
-                reply.hold();
+    fn set_job(&self, put: Put, reply: Reply<Stored>, deadline: Option<Instant>) -> Job {
+        let view = Arc::clone(&self.view);
+        self.job(deadline, move |turn| match turn {
+            Turn::Go(slot) => {
+                let outcome = view.of(&put.key).set(&put, slot);
+                // Who has the answer has the page back.
+                drop(put);
+                view.answer(reply, outcome);
             }
-            let view = Arc::clone(&self.view);
-            self.job(deadline, move |turn| match turn {
-                Turn::Go(slot) => {
-                    let outcome = act(&view, item, slot);
+            Turn::Late => {
+                drop(put);
+                reply.send(Err(late()));
+            }
+        })
+    }
+
+    fn get_job(&self, get: Get, reply: Reply<Option<Page>>, deadline: Option<Instant>) -> Job {
+        let view = Arc::clone(&self.view);
+        self.job(deadline, move |turn| match turn {
+            Turn::Go(slot) => {
+                let outcome = view.of(&get.key).get(&get.key, get.into, slot);
+                view.answer(reply, outcome);
+            }
+            Turn::Late => {
+                drop(get);
+                reply.send(Err(late()));
+            }
+        })
+    }
+
+    /// A get for the ring, and what becomes of it.
+    fn read(
+        &self,
+        root: usize,
+        (path, flags, tail_len): (String, i32, usize),
+        get: Get,
+        reply: Reply<Option<Page>>,
+        deadline: Option<Instant>,
+    ) -> Read {
+        let view = Arc::clone(&self.view);
+        let counters = Arc::clone(&self.view.counters);
+        let key = get.key;
+        let finish = move |completed: Completed<'_>| {
+            let block = view.files.roots[root].block();
+            let ended: Ended = match completed {
+                Completed::Whole(page, tail) => {
+                    let trailer = Trailer::decode(tail, block);
+                    Box::new(move |view, slot| view.at(root).end_read(&key, page, trailer, slot))
+                }
+                Completed::Absent(page) => Box::new(move |view, _| {
+                    view.at(root).count_miss();
+                    drop(page);
+                    Ok(None)
+                }),
+                Completed::Unclear(page) => Box::new(move |view, slot| view.at(root).get(&key, page, slot)),
+                Completed::Late(page) => Box::new(move |_, _| {
+                    drop(page);
+                    Err(late())
+                }),
+                Completed::Lost => Box::new(|_, _| Err(lost())),
+            };
+            // What the kernel has done is judged, however late it is.
+            let run = move |turn: Turn<'_>| {
+                if let Turn::Go(slot) = turn {
+                    let outcome = ended(&view, slot);
                     view.answer(reply, outcome);
                 }
-                Turn::Late => reply.send(Err(late())),
-            })
-        });
-        self.submit(lane, jobs.collect(), outcomes, deadline, expiry)
+            };
+            Job { deadline: None, run: Box::new(run), counters }
+        };
+        let path = CString::new(path).expect("digests and keys have no zero byte");
+        let view = Arc::clone(&self.view);
+        Read { view, root, path, flags, tail_len, page: get.into, deadline, finish: Box::new(finish) }
     }
 
     /// One job for every few keys, each of which `act` does.
@@ -163,6 +220,11 @@ impl FileBackend {
     }
 }
 
+/// The error of a page that a failed ring took with it.
+fn lost() -> Error {
+    Error::new(ErrorKind::Io, "get page").why("the ring failed while the kernel had the page").retryable()
+}
+
 fn lane(priority: Priority, normal: Lane, background: Lane) -> Lane {
     if priority == Priority::Normal { normal } else { background }
 }
@@ -175,14 +237,46 @@ impl StorageBackend for FileBackend {
 
     fn batch_set(&self, batch: Vec<Put>, call: Call) -> Pending<Outcomes<Stored>> {
         let lane = lane(call.priority, Lane::Write, Lane::BackgroundWrite);
-        self.each(lane, batch, call, |view, put, slot| view.of(&put.key).set(&put, slot), |_| false)
+        let (replies, outcomes, expiry) = replies(batch.len());
+        let deadline = self.deadline(call);
+        let jobs =
+            batch.into_iter().zip(replies).map(|(put, reply)| self.set_job(put, reply, deadline)).collect();
+        self.submit(lane, jobs, outcomes, deadline, expiry)
     }
 
     fn batch_get(&self, batch: Vec<Get>, call: Call) -> Pending<Outcomes<Option<Page>>> {
         let lane = lane(call.priority, Lane::Read, Lane::BackgroundRead);
-        let get = |view: &View, get: Get, slot: &mut Slot| view.of(&get.key).get(&get.key, get.into, slot);
-        // Contract 6: a claimed slot may be used again once its get is answered.
-        self.each(lane, batch, call, get, |get| get.into.is_claimed())
+        let (replies, outcomes, expiry) = replies(batch.len());
+        let deadline = self.deadline(call);
+        let (mut reads, mut jobs) = (Vec::new(), Vec::new());
+        let ring = self.engine.has_ring() && batch.len() >= RING_BATCH_MIN;
+        for (get, reply) in batch.into_iter().zip(replies) {
+            if get.into.is_claimed() {
+                // Contract 6: a claimed slot may be used again once its get is answered.
+                reply.hold();
+            }
+            let root = self.view.files.root_of(&get.key);
+            match ring.then(|| self.view.at(root).plan_read(&get.key, &get.into)).flatten() {
+                Some(plan) => reads.push(self.read(root, plan, get, reply, deadline)),
+                None => jobs.push(self.get_job(get, reply, deadline)),
+            }
+        }
+        if !reads.is_empty()
+            && let Err((error, reads)) = self.engine.submit_reads(reads)
+        {
+            match error {
+                Some(error) => {
+                    jobs.extend(reads.into_iter().map(|read| (read.finish)(Completed::Unclear(read.page))));
+                    self.refuse(&expiry, &error, jobs);
+                    return outcomes;
+                }
+                // The ring is gone: workers read.
+                None => {
+                    jobs.extend(reads.into_iter().map(|read| (read.finish)(Completed::Unclear(read.page))))
+                }
+            }
+        }
+        self.submit(lane, jobs, outcomes, deadline, expiry)
     }
 
     fn batch_exists(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {

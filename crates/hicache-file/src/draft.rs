@@ -30,13 +30,19 @@ impl<'a> Draft<'a> {
         if root.has_unnamed() {
             match root.sys().open(root.dir(), folder, flags | OFlags::TMPFILE) {
                 Ok(file) => return Ok(Self { root, file, name: None }),
-                // With O_DIRECT, EINVAL may be about that: the caller tries without.
-                Err(error) if is_unsupported(&error) && flags & OFlags::DIRECT == OFlags::empty() => {
+                // Should the same be refused for a file with a name, it is the flags that are refused.
+                Err(error) if is_unsupported(&error) => {
+                    let draft = Self::create_named(root, flags)?;
                     root.give_up_unnamed(&error);
+                    return Ok(draft);
                 }
                 Err(error) => return Err(error),
             }
         }
+        Self::create_named(root, flags)
+    }
+
+    fn create_named(root: &'a Root, flags: OFlags) -> io::Result<Self> {
         let name = root.temporary_name()?;
         let file = root.sys().open(root.dir(), &name, flags | OFlags::CREATE | OFlags::EXCL)?;
         Ok(Self { root, file, name: Some(name) })

@@ -4,8 +4,10 @@
 //! system call is over when it returns (invariant 4). A deadline answers the caller; the job, if it has begun,
 //! goes on to its end and only then gives its pages back.
 
+use crate::ring::{Read, Ring};
 use crate::slot::Slot;
-use hicache_core::{Counters, Error, ErrorKind, Expiry, Pending, Reply, Result, replies};
+use crate::sys::Sys;
+use hicache_core::{Alignment, Counters, Error, ErrorKind, Expiry, Pending, Reply, Result, replies};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
@@ -15,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Most jobs that wait. Beyond it, a batch is refused as exhausted.
+/// Jobs that wait at which no batch is added: it is refused as exhausted, whole. A batch may be of any length itself.
 const JOBS_MAX: usize = 64 * 1024;
 
 /// Every so many jobs, the last lane that has one goes first, so that none waits for ever.
@@ -59,6 +61,27 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     watch: Option<JoinHandle<()>>,
+    ring: Option<Ring>,
+}
+
+/// Where the ring sends its reads to be judged.
+#[derive(Clone, Debug)]
+pub(crate) struct Sink(Arc<Shared>);
+
+impl Sink {
+    /// One job for each read that the ring has no more.
+    pub(crate) fn finish(&self, jobs: Vec<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let count = jobs.len();
+        let mut queue = lock(&self.0.queue);
+        queue.away -= count;
+        queue.waiting += count;
+        queue.lanes[Lane::Read as usize].extend(jobs);
+        drop(queue);
+        self.0.wake(count);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +97,8 @@ struct Queue {
     lanes: [VecDeque<Job>; LANES],
     waiting: usize,
     taken: u64,
+    /// Reads that the ring has; each comes back as a job.
+    away: usize,
     closed: bool,
     workers: usize,
     /// Who waits for the last worker to end.
@@ -98,7 +123,7 @@ struct Wait {
 impl Engine {
     /// Starts one worker for each slot.
     pub(crate) fn start(slots: Vec<Slot>) -> io::Result<Self> {
-        let mut engine = Self { shared: Arc::default(), workers: Vec::new(), watch: None };
+        let mut engine = Self { shared: Arc::default(), workers: Vec::new(), watch: None, ring: None };
         for slot in slots {
             let shared = Arc::clone(&engine.shared);
             lock(&shared.queue).workers += 1;
@@ -117,24 +142,58 @@ impl Engine {
         if queue.closed {
             return Err((closed(), jobs));
         }
-        if queue.waiting + jobs.len() > JOBS_MAX {
-            let error = Error::new(ErrorKind::Exhausted, "queue batch")
-                .why("the engine has as many jobs waiting as it takes")
-                .with("waiting", queue.waiting)
-                .with("limit", JOBS_MAX)
-                .retryable();
-            return Err((error, jobs));
+        if queue.waiting + queue.away >= JOBS_MAX {
+            return Err((full(queue.waiting + queue.away), jobs));
         }
         let count = jobs.len();
         queue.waiting += count;
         queue.lanes[lane as usize].extend(jobs);
         drop(queue);
-        if count == 1 {
-            self.shared.work.notify_one();
-        } else {
-            self.shared.work.notify_all();
-        }
+        self.shared.wake(count);
         Ok(())
+    }
+
+    /// Adds a ring, which reads from now on.
+    pub(crate) fn add_ring(
+        &mut self,
+        depth: u32,
+        block: Alignment,
+        sys: Sys,
+    ) -> std::result::Result<(), String> {
+        self.ring = Some(Ring::start(depth, block, sys, Sink(Arc::clone(&self.shared)))?);
+        Ok(())
+    }
+
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.failure().is_none())
+    }
+
+    /// Why the ring that there was reads no more.
+    pub(crate) fn ring_failure(&self) -> Option<String> {
+        self.ring.as_ref()?.failure()
+    }
+
+    /// Hands reads to the ring. Gives them back with the reason, or without one when there is no ring any more.
+    pub(crate) fn submit_reads(
+        &self,
+        reads: Vec<Read>,
+    ) -> std::result::Result<(), (Option<Error>, Vec<Read>)> {
+        let Some(ring) = &self.ring else { return Err((None, reads)) };
+        let count = reads.len();
+        let mut queue = lock(&self.shared.queue);
+        if queue.closed {
+            return Err((Some(closed()), reads));
+        }
+        if queue.waiting + queue.away >= JOBS_MAX {
+            return Err((Some(full(queue.waiting + queue.away)), reads));
+        }
+        queue.away += count;
+        drop(queue);
+        ring.submit(reads).map_err(|reads| {
+            lock(&self.shared.queue).away -= reads.len();
+            self.shared.work.notify_all();
+            (None, reads)
+        })
     }
 
     /// Ends the wait for a batch at `deadline`.
@@ -196,11 +255,28 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "use store").why("the store was closed")
 }
 
+fn full(waiting: usize) -> Error {
+    Error::new(ErrorKind::Exhausted, "queue batch")
+        .why("the engine has as many operations waiting as it takes")
+        .with("waiting", waiting)
+        .with("limit", JOBS_MAX)
+        .retryable()
+}
+
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.to_string()).spawn(body)
 }
 
 impl Shared {
+    /// Wakes workers for `count` new jobs.
+    fn wake(&self, count: usize) {
+        if count == 1 {
+            self.work.notify_one();
+        } else {
+            self.work.notify_all();
+        }
+    }
+
     fn work(&self, mut slot: Slot) {
         while let Some(job) = self.next_job() {
             let counters = Arc::clone(&job.counters);
@@ -212,6 +288,7 @@ impl Shared {
             // What a panic leaves half done is in the job, which is gone, and in the slot, which each job fills anew.
             if catch_unwind(AssertUnwindSafe(|| (job.run)(turn))).is_err() {
                 Counters::add(&counters.worker_restarts, 1);
+                Counters::add(&counters.errors, 1);
                 tracing::error!(
                     "a worker panicked; its operation is answered as failed, and the worker goes on"
                 );
@@ -231,7 +308,9 @@ impl Shared {
             if let Some(job) = queue.take() {
                 return Some(job);
             }
-            if queue.closed {
+            if queue.closed && queue.away == 0 {
+                // The others may wait for what this one was woken for.
+                self.work.notify_all();
                 return None;
             }
             queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -253,9 +332,15 @@ impl Shared {
                     let Some(Reverse(wait)) = watch.waits.pop() else { continue };
                     // Waking a caller may run the caller's code.
                     drop(watch);
-                    let expired = wait.expiry.expire(&late()) as u64;
-                    Counters::add(&wait.counters.timeouts, expired);
-                    Counters::add(&wait.counters.errors, expired);
+                    let Wait { expiry, counters, .. } = wait;
+                    let expire = || {
+                        let expired = expiry.expire(&late()) as u64;
+                        Counters::add(&counters.timeouts, expired);
+                        Counters::add(&counters.errors, expired);
+                    };
+                    if catch_unwind(AssertUnwindSafe(expire)).is_err() {
+                        tracing::error!("a waker panicked; the watch goes on");
+                    }
                     watch = lock(&self.watch);
                 }
             }
@@ -290,6 +375,7 @@ impl Drop for Engine {
         lock(&self.shared.queue).closed = true;
         self.shared.work.notify_all();
         self.workers.drain(..).for_each(join);
+        drop(self.ring.take());
         lock(&self.shared.watch).closed = true;
         self.shared.deadline.notify_all();
         self.watch.take().into_iter().for_each(join);

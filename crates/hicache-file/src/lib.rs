@@ -28,16 +28,20 @@
 //! ```
 
 mod backend;
+mod claim;
 mod draft;
 mod engine;
 mod fail;
+mod folders;
 mod options;
 mod page_file;
 mod probe;
 mod record;
+mod ring;
 mod root;
 mod scan;
 mod slot;
+mod standing;
 mod store;
 mod sys;
 mod trailer;
@@ -46,3 +50,4 @@ mod writer;
 pub use options::{Direct, Durability, Engine, FileOptions, OPTIONS};
 pub use store::FileStore;
 pub use sys::{Seam, SysCall, Verdict};
+pub use trailer::checksum;

@@ -1,5 +1,6 @@
 //! Options of a file store.
 
+use crate::ring::DEPTH_MAX;
 use hicache_core::{CommonOptions, OptionSpec, Result, StoreOptions, parse_bool, parse_count};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -22,6 +23,8 @@ pub enum Engine {
     /// The best there is.
     #[default]
     Auto,
+    /// A ring for reads; threads for the rest.
+    IoUring,
     /// A pool of threads, one page each at a time.
     Threads,
 }
@@ -47,6 +50,8 @@ pub struct FileOptions {
     pub engine: Engine,
     /// Threads of the engine; `None`: as many as cores, at least 4.
     pub threads: Option<NonZeroU32>,
+    /// Reads that the ring has in flight; `None`: what was measured best.
+    pub depth: Option<NonZeroU32>,
     /// Checksums are written, and pages without one are not trusted.
     pub checksum: bool,
     /// When a set answers.
@@ -64,6 +69,7 @@ impl Default for FileOptions {
             direct: Direct::default(),
             engine: Engine::default(),
             threads: None,
+            depth: None,
             checksum: true,
             durability: Durability::default(),
             existing: false,
@@ -87,16 +93,17 @@ const DIRECT: OptionSpec = OptionSpec {
     aliases: &["use_direct_io"],
     ..spec("direct", "bool, or require", "true", "go past the kernel's page cache (O_DIRECT)")
 };
-const ENGINE: OptionSpec = spec("engine", "auto, threads", "auto", "what moves the bytes");
+const ENGINE: OptionSpec = spec("engine", "auto, io_uring, threads", "auto", "what moves the bytes");
 const THREADS: OptionSpec =
     spec("threads", "number", "as many as cores, at least 4", "threads of the engine");
+const DEPTH: OptionSpec = spec("depth", "number", "32", "reads that the ring has in flight");
 const CHECKSUM: OptionSpec =
     spec("checksum", "bool", "true", "write checksums, and trust no page without one");
 const DURABILITY: OptionSpec =
     spec("durability", "none, sync", "none", "whether a set answers after the page is on the device");
 
 /// The options that a URL, a file or the environment can set, besides the common ones.
-pub const OPTIONS: &[OptionSpec] = &[FORMAT, DIR, DIRECT, ENGINE, THREADS, CHECKSUM, DURABILITY];
+pub const OPTIONS: &[OptionSpec] = &[FORMAT, DIR, DIRECT, ENGINE, THREADS, DEPTH, CHECKSUM, DURABILITY];
 
 /// Most threads of an engine.
 const THREADS_MAX: u32 = 1024;
@@ -116,6 +123,7 @@ impl FileOptions {
             direct: options.take(&DIRECT, parse_direct)?.unwrap_or(default.direct),
             engine: options.take(&ENGINE, parse_engine)?.unwrap_or(default.engine),
             threads: options.take(&THREADS, parse_threads)?,
+            depth: options.take(&DEPTH, parse_depth)?,
             checksum: options.take(&CHECKSUM, parse_bool)?.unwrap_or(default.checksum),
             durability: options.take(&DURABILITY, parse_durability)?.unwrap_or(default.durability),
             existing: options.existing(),
@@ -153,14 +161,21 @@ fn parse_engine(text: &str) -> Result<Engine, String> {
     match text {
         "auto" => Ok(Engine::Auto),
         "threads" => Ok(Engine::Threads),
-        "io_uring" => Err("this build has the engine threads only; write auto or threads".to_string()),
-        _ => Err("want auto or threads".to_string()),
+        "io_uring" => Ok(Engine::IoUring),
+        _ => Err("want auto, io_uring or threads".to_string()),
     }
 }
 
 fn parse_threads(text: &str) -> Result<NonZeroU32, String> {
     match parse_count(text) {
         Ok(count) if count.get() > THREADS_MAX => Err(format!("at most {THREADS_MAX}")),
+        parsed => parsed,
+    }
+}
+
+fn parse_depth(text: &str) -> Result<NonZeroU32, String> {
+    match parse_count(text) {
+        Ok(count) if count.get() > DEPTH_MAX => Err(format!("at most {DEPTH_MAX}")),
         parsed => parsed,
     }
 }

@@ -2,20 +2,23 @@
 
 use crate::draft::{Draft, Published};
 use crate::options::Durability;
-use crate::root::{BAD, Root, namespace_folder, page_folder, page_path};
+use crate::root::{Root, page_folder, page_path};
 use crate::slot::{Slot, copy_in, copy_out};
+use crate::standing::{Opened, Standing, is_absence};
 use crate::sys::{ReadInto, WriteFrom};
-use crate::trailer::{Checksum, Flaw, Shape, Trailer};
-use crate::{record, root};
+use crate::trailer::{Checksum, Flaw, Shape, Trailer, layout_mark};
 use hicache_core::{Alignment, Counters, Namespace, Page, PageKey, PageMut, Put, Result, Stored};
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::OFlags;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How often a set tries again when others clear the namespace, or damage is replaced, under its hands.
-const ATTEMPTS_MAX: u32 = 8;
+pub(crate) const ATTEMPTS_MAX: u32 = 8;
+
+/// Pieces that one call of the ring takes, with room for the tail (the kernel's IOV_MAX is 1024).
+const PIECES_MAX: u32 = 1000;
 
 /// Page files of one namespace in one directory.
 #[derive(Clone, Copy, Debug)]
@@ -28,14 +31,6 @@ pub(crate) struct PageFiles<'a> {
     pub(crate) durability: Durability,
     /// The namespace's record in this directory is known to be there and to agree.
     pub(crate) recorded: &'a AtomicBool,
-}
-
-/// What stands at a page's name.
-#[derive(Debug)]
-pub(crate) enum Standing {
-    Nothing,
-    Sound(Trailer),
-    Flawed(Flaw),
 }
 
 /// How a page's bytes get to the device.
@@ -54,7 +49,7 @@ impl Mode {
 
 impl PageFiles<'_> {
     /// The shape of every page file here.
-    fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         Shape { payload_len: self.namespace.layout().page_len(), block: self.root.block() }
     }
 
@@ -93,8 +88,10 @@ impl PageFiles<'_> {
                     Counters::add(&self.counters.present, 1);
                     return Ok(Stored::Present);
                 }
-                Standing::Flawed(flaw) => self.set_aside(path, None, &flaw)?,
-                Standing::Nothing => (),
+                Standing::Flawed(Flaw::Foreign, _) => return Err(io::Error::other(self.foreign(path))),
+                Standing::Flawed(flaw, seen) => self.set_aside(path, &seen, &flaw)?,
+                Standing::Unreadable(error) => return Err(error),
+                Standing::Nothing | Standing::Listed => (),
             }
             match self.write_new(put, path, slot) {
                 Ok(Published::Done) => {
@@ -119,6 +116,7 @@ impl PageFiles<'_> {
             key: put.key,
             parent: put.parent,
             namespace: self.namespace.digest(),
+            layout: layout_mark(self.namespace.layout()),
             payload_len: put.page.len() as u64,
             written_ms: now_ms(),
             checksum: self.checksum.then(|| Checksum::of(&put.page)),
@@ -212,15 +210,15 @@ impl PageFiles<'_> {
             let (file, stat) = match self.open(path, mode.flags())? {
                 Opened::File(file, stat) => (file, stat),
                 Opened::Nothing => return Ok(None),
-                Opened::Flawed(flaw) => return Ok(Some((Err(flaw), None, mode))),
+                Opened::Flawed(flaw, stat) => return Ok(Some((Err(flaw), stat, mode))),
             };
             let trailer = self.read_payload(&file, &mut into, mode, slot);
             match trailer {
-                Ok(trailer) => Ok(Some((trailer, Some(stat), mode))),
+                Ok(trailer) => Ok(Some((trailer, stat, mode))),
                 // Stale: the file went away on its server, after we had opened it.
                 Err(error) if error.raw_os_error() == Some(libc::ESTALE) => Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    Ok(Some((Err(Flaw::Torn("it was cut short while it was read".into())), Some(stat), mode)))
+                    Ok(Some((Err(Flaw::Torn("it was cut short while it was read".into())), stat, mode)))
                 }
                 Err(error) => Err(error),
             }
@@ -229,9 +227,32 @@ impl PageFiles<'_> {
             Counters::add(&self.counters.misses, 1);
             return Ok(None);
         };
+        match trailer.map_or_else(|flaw| Err((flaw, None)), |trailer| self.judge(key, into, trailer)) {
+            Ok((page, verified)) => Ok(self.serve(page, verified, mode)),
+            Err((Flaw::Foreign, _)) => {
+                Counters::add(&self.counters.misses, 1);
+                Ok(None)
+            }
+            Err((flaw, _)) => {
+                Counters::add(&self.counters.damaged, 1);
+                if let Err(error) = self.set_aside(path, &stat, &flaw) {
+                    tracing::warn!(path, %flaw, %error, "damaged, and not to be set aside: each get reads it again");
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether what was read is the page of that key, and whether its bytes could be verified. Gives the page back
+    /// when it is not.
+    fn judge(
+        &self,
+        key: &PageKey,
+        into: PageMut,
+        trailer: Trailer,
+    ) -> std::result::Result<(Page, bool), (Flaw, Option<PageMut>)> {
         let page = into.freeze();
-        let checked = trailer.and_then(|trailer| {
-            trailer.check(self.namespace.digest(), key, page.len())?;
+        let checked = trailer.check(self.namespace, key).and_then(|()| {
             match trailer.checksum.filter(|_| self.checksum) {
                 Some(checksum) if checksum != Checksum::of(&page) => {
                     Err(Flaw::Wrong("its bytes fail their checksum".to_string()))
@@ -240,13 +261,41 @@ impl PageFiles<'_> {
             }
         });
         match checked {
-            Err(flaw) => {
-                Counters::add(&self.counters.damaged, 1);
-                self.set_aside_if_we_may(path, stat.as_ref(), &flaw);
-                Ok(None)
-            }
-            Ok(verified) => Ok(self.serve(page, verified, mode)),
+            Ok(verified) => Ok((page, verified)),
+            Err(flaw) => Err((flaw, page.try_thaw().ok())),
         }
+    }
+
+    /// How the ring can read a page straight into its pieces: path, flags and bytes after the page. `None` where
+    /// the page must bounce, goes through the page cache, or is of another shape, or the record was not looked at yet.
+    pub(crate) fn plan_read(&self, key: &PageKey, into: &PageMut) -> Option<(String, i32, usize)> {
+        let shape = self.shape();
+        let straight = self.recorded.load(Ordering::Acquire)
+            && matches!(self.mode(into.pool()), Mode::Direct(_))
+            && into.planes() < PIECES_MAX
+            && self.namespace.check_shape("get page", into.planes(), into.len()).is_ok();
+        straight.then(|| (page_path(self.namespace.digest(), key), libc::O_DIRECT, shape.tail_len()))
+    }
+
+    /// Ends a get whose page the ring has read whole, with this tail. What fails its check is read again, by rules
+    /// that know what to do with it.
+    pub(crate) fn end_read(
+        &self,
+        key: &PageKey,
+        into: PageMut,
+        trailer: std::result::Result<Trailer, Flaw>,
+        slot: &mut Slot,
+    ) -> Result<Option<Page>> {
+        let Ok(trailer) = trailer else { return self.get(key, into, slot) };
+        match self.judge(key, into, trailer) {
+            Ok((page, verified)) => Ok(self.serve(page, verified, Mode::Direct(self.root.block()))),
+            Err((_, Some(into))) => self.get(key, into, slot),
+            Err((flaw, None)) => Err(self.root.failed("get page", "", io::Error::other(flaw.to_string()))),
+        }
+    }
+
+    pub(crate) fn count_miss(&self) {
+        Counters::add(&self.counters.misses, 1);
     }
 
     /// A page that is what it should be, as far as was looked.
@@ -316,182 +365,6 @@ impl PageFiles<'_> {
             Err(error) => Err(self.root.failed("remove page", &path, error)),
         }
     }
-
-    /// What stands at `path`, every byte of it checked. `key` is what its name says, if it says one.
-    pub(crate) fn look(&self, path: &str, key: Option<&PageKey>, slot: &mut Slot) -> io::Result<Standing> {
-        let flags = if self.root.direct().is_some() { OFlags::DIRECT } else { OFlags::empty() };
-        match self.root.sys().stat(self.root.dir(), path) {
-            Err(error) if is_absence(&error) => return Ok(Standing::Nothing),
-            Err(error) => return Err(error),
-            Ok(_) => (),
-        }
-        let file = match self.open(path, flags)? {
-            Opened::Nothing => return Ok(Standing::Nothing),
-            Opened::Flawed(flaw) => return Ok(Standing::Flawed(flaw)),
-            Opened::File(file, _) => file,
-        };
-        let shape = self.shape();
-        let alignment = self.root.direct().unwrap_or(Alignment::NONE);
-        let (bounce, tail) = slot.split();
-        let tail = &mut tail[..shape.tail_len()];
-        let mut checksum = Checksum::new();
-        for part in shape.parts(bounce.len()) {
-            let bytes = &mut bounce[..part.len];
-            match self.root.sys().read(&file, ReadInto::slice(bytes), part.at as u64, alignment) {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Ok(Standing::Flawed(Flaw::Torn(
-                        "it was cut short while it was read".to_string(),
-                    )));
-                }
-                read => read?,
-            }
-            let (payload, rest) = bytes.split_at(part.payload_len);
-            checksum.add(payload);
-            tail[part.tail].copy_from_slice(rest);
-        }
-        let judged = Trailer::decode(tail, shape.block).and_then(|trailer| {
-            let key = key.copied().unwrap_or(trailer.key);
-            trailer.check(self.namespace.digest(), &key, shape.payload_len)?;
-            match trailer.checksum {
-                Some(written) if written != checksum.finish() => {
-                    Err(Flaw::Wrong("its bytes fail their checksum".to_string()))
-                }
-                // A get would not serve it, so a set must not take it for the page.
-                None if self.checksum && !self.accept_unverified => Err(Flaw::Unverified),
-                _ => Ok(trailer),
-            }
-        });
-        Ok(judged.map_or_else(Standing::Flawed, Standing::Sound))
-    }
-
-    fn open(&self, path: &str, flags: OFlags) -> io::Result<Opened> {
-        let (sys, dir) = (self.root.sys(), self.root.dir());
-        // NONBLOCK: what stands there may be a FIFO, whose opening waits for a writer.
-        let opened = sys.open(dir, path, flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK);
-        match opened {
-            Ok(file) => {
-                let stat = sys.stat_file(&file)?;
-                Ok(match self.flaw_of(&stat) {
-                    Some(flaw) => Opened::Flawed(flaw),
-                    None => Opened::File(file, stat),
-                })
-            }
-            Err(error) if is_absence(&error) => Ok(Opened::Nothing),
-            Err(error) => match sys.stat(dir, path).ok().and_then(|stat| self.flaw_of(&stat)) {
-                Some(flaw) => Ok(Opened::Flawed(flaw)),
-                None => Err(error),
-            },
-        }
-    }
-
-    /// What is wrong with a file by its kind and length alone.
-    fn flaw_of(&self, stat: &Stat) -> Option<Flaw> {
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        self.flaw_of_len(kind == FileType::RegularFile, stat.st_size as u64)
-    }
-
-    pub(crate) fn flaw_of_len(&self, is_file: bool, len: u64) -> Option<Flaw> {
-        let expected = self.shape().file_len() as u64;
-        match is_file {
-            true if len == expected => None,
-            true => Some(Flaw::Torn(format!("it has {len} bytes; a page file here has {expected}"))),
-            false => Some(Flaw::Wrong("it is no regular file".to_string())),
-        }
-    }
-
-    fn set_aside_if_we_may(&self, path: &str, seen: Option<&Stat>, flaw: &Flaw) {
-        if let Err(error) = self.set_aside(path, seen, flaw) {
-            tracing::warn!(path, %flaw, %error, "a damaged page could not be set aside; every get will read it again");
-        }
-    }
-
-    /// Renames what is damaged, so that it is asked for no more, a set can replace it, and an operator can look at
-    /// it. Not when another file than the one `seen` has its name by now.
-    fn set_aside(&self, path: &str, seen: Option<&Stat>, flaw: &Flaw) -> io::Result<()> {
-        let (sys, dir) = (self.root.sys(), self.root.dir());
-        let now = match sys.stat(dir, path) {
-            Err(error) if is_absence(&error) => return Ok(()),
-            stat => stat?,
-        };
-        if seen.is_some_and(|seen| (seen.st_ino, seen.st_dev) != (now.st_ino, now.st_dev)) {
-            return Ok(());
-        }
-        tracing::warn!(path, %flaw, "damaged page");
-        match sys.rename(dir, path, &format!("{path}{BAD}{}", now.st_ino)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            // Where a rename cannot refuse to replace, or its twin is there already.
-            Err(_) => sys.unlink(dir, path),
-            Ok(()) => Ok(()),
-        }
-    }
-
-    /// Makes the folders of a key, and the namespace's record before any page of it.
-    fn make_folders(&self, key: &PageKey) -> io::Result<()> {
-        let digest = self.namespace.digest();
-        self.make_folder(root::NAMESPACES, ".")?;
-        let folder = namespace_folder(digest);
-        self.make_folder(&folder, root::NAMESPACES)?;
-        self.record_namespace(&folder)?;
-        self.make_folder(&page_folder(digest, key), &folder)
-    }
-
-    fn make_folder(&self, folder: &str, parent: &str) -> io::Result<()> {
-        match self.root.sys().make_dir(self.root.dir(), folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) if self.durability == Durability::Sync => {
-                self.root.sys().sync_dir(self.root.dir(), parent)
-            }
-            Ok(()) => Ok(()),
-        }
-    }
-
-    /// Whether the pages here have the layout that this backend was opened with: another may have made the record
-    /// since. Without a record there is nothing to mix up; a damaged one is for the next set.
-    fn check_record(&self) -> Result<()> {
-        if self.recorded.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let digest = self.namespace.digest();
-        match self.root.read_namespace(digest) {
-            Ok(Ok(held)) => {
-                held.check_layout(self.namespace)?;
-                self.recorded.store(true, Ordering::Release);
-                Ok(())
-            }
-            Ok(Err(_)) => Ok(()),
-            Err(error) if is_absence(&error) => Ok(()),
-            Err(error) => Err(self.root.failed("open namespace", &namespace_folder(digest), error)),
-        }
-    }
-
-    /// Makes the record, or checks the one that is there.
-    fn record_namespace(&self, folder: &str) -> io::Result<()> {
-        let path = format!("{folder}/{}", record::NAMESPACE);
-        let text = record::encode_namespace(self.namespace);
-        for _ in 0..ATTEMPTS_MAX {
-            match self.root.read_namespace(self.namespace.digest()) {
-                Ok(Ok(held)) => return held.check_layout(self.namespace).map_err(io::Error::other),
-                Ok(Err(why)) => self.set_aside(&path, None, &Flaw::Wrong(why))?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => (),
-                Err(error) => return Err(error),
-            }
-            // Taken: another writer was faster; its record is to be checked.
-            self.root.publish_text(folder, &path, &text)?;
-        }
-        Err(io::Error::other("others keep changing the namespace's record"))
-    }
-}
-
-enum Opened {
-    File(OwnedFd, Stat),
-    Nothing,
-    Flawed(Flaw),
-}
-
-/// Whether the error says that nothing stands there. A stale handle is of a file that its server has removed.
-fn is_absence(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESTALE)
 }
 
 fn now_ms() -> u64 {

@@ -103,7 +103,7 @@ fn make_subject(
         Ok(file) => Ok(Subject::Unnamed(file)),
         Err(error) if is_unsupported(&error) => {
             fallbacks.push(no_unnamed(path, &error));
-            Writer::create(sys, path, dir).and_then(|writer| {
+            Writer::create(sys, dir).and_then(|writer| {
                 let name = writer.new_name();
                 sys.open(dir, &name, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR)?;
                 Ok(Subject::Named(writer, name))
@@ -172,9 +172,14 @@ fn find_alignment(
         Subject::Named(_, name) => sys.open(dir, name, flags),
         Subject::Marker => sys.open(dir, MARKER, OFlags::RDONLY | OFlags::DIRECT),
     };
+    let file = match file {
+        // No room for another file says nothing about direct I/O: the marker is there to be read.
+        Err(error) if is_shortage(&error) => sys.open(dir, MARKER, OFlags::RDONLY | OFlags::DIRECT),
+        file => file,
+    };
     let file = file.map_err(|error| format!("opening with O_DIRECT: {error}"))?;
-    let kept = rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
-    if !kept {
+    let only_read = !flags_of(&file).contains(OFlags::RDWR);
+    if !flags_of(&file).contains(OFlags::DIRECT) {
         return Err("the file system drops O_DIRECT".to_string());
     }
     let candidates: Vec<Alignment> = match told_alignment(&file) {
@@ -184,12 +189,20 @@ fn find_alignment(
     };
     let mut why = format!("no alignment up to the store's block of {block} bytes works");
     for alignment in candidates.into_iter().filter(|candidate| candidate.bytes() <= block) {
-        match try_alignment(sys, &file, subject, alignment) {
+        match try_alignment(sys, &file, only_read, alignment) {
             Ok(()) => return Ok(alignment),
             Err(error) => why = format!("a transfer aligned to {} bytes: {error}", alignment.bytes()),
         }
     }
     Err(why)
+}
+
+fn flags_of(file: &OwnedFd) -> OFlags {
+    rustix::fs::fcntl_getfl(file).unwrap_or(OFlags::empty())
+}
+
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EMFILE | libc::ENFILE))
 }
 
 /// What statx tells: `None` nothing, `Some(None)` that direct I/O is not to be had.
@@ -202,12 +215,12 @@ fn told_alignment(file: &OwnedFd) -> Option<Option<Alignment>> {
 }
 
 /// One real write and one real read, at an address that is aligned to `alignment` and to nothing more.
-fn try_alignment(sys: &Sys, file: &OwnedFd, subject: &Subject, alignment: Alignment) -> io::Result<()> {
+fn try_alignment(sys: &Sys, file: &OwnedFd, only_read: bool, alignment: Alignment) -> io::Result<()> {
     let len = alignment.bytes();
     let mut memory = vec![0u8; 4 * len];
     let start = memory.as_ptr().align_offset(2 * len) + len;
     let buffer = &mut memory[start..start + len];
-    if matches!(subject, Subject::Marker) {
+    if only_read {
         // Shorter than a block: one short read is all there is to try.
         return match sys.read(file, ReadInto::slice(buffer), 0, alignment) {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
@@ -215,9 +228,10 @@ fn try_alignment(sys: &Sys, file: &OwnedFd, subject: &Subject, alignment: Alignm
         };
     }
     buffer.fill(0xA5);
+    sys.check_file_len(len)?;
     match sys.write(file, WriteFrom::slice(buffer), 0, alignment) {
         // A full disk says nothing about alignment.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) => return Ok(()),
+        Err(error) if is_shortage(&error) => return Ok(()),
         written => written?,
     }
     buffer.fill(0);

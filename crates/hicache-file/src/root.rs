@@ -10,13 +10,14 @@
 //!
 //! Names are digests, so that they fit NAME_MAX whatever the model is called.
 
-use crate::draft::{Draft, Published, is_unsupported};
+use crate::claim;
+use crate::draft::{Draft, Published};
 use crate::fail::io_error;
 use crate::options::FileOptions;
 use crate::probe::{self, Probe};
-use crate::record::{self, MARKER, Marker};
+use crate::record::{self, Marker};
 use crate::sys::{Sys, WriteFrom};
-use crate::writer::{Writer, random_hex, sweep};
+use crate::writer::{self, Leftover, Writer};
 use hicache_core::{Alignment, Digest, Error, ErrorKind, Fallback, Namespace, PageKey, Result};
 use rustix::fs::{Mode, OFlags};
 use std::io;
@@ -31,8 +32,7 @@ pub(crate) const NAMESPACES: &str = "ns";
 /// What follows a page's key once it failed its check.
 pub(crate) const BAD: &str = ".bad-";
 
-/// Block of new stores, in bytes: the largest sector of devices in the field. A device that wants more gets more.
-const BLOCK_MIN: usize = 4096;
+const MAKES_ONE: &str = "check the path; a put, or a replay with --backend, makes a new store";
 
 /// One directory, open.
 #[derive(Debug)]
@@ -46,6 +46,7 @@ pub(crate) struct Root {
     unnamed: AtomicBool,
     fallbacks: Mutex<Vec<Fallback>>,
     writer: Mutex<Option<Writer>>,
+    leftovers: Mutex<Vec<Leftover>>,
 }
 
 impl Root {
@@ -62,17 +63,15 @@ impl Root {
             })?;
         }
         let dir = open_dir(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => unopened(&path, "there is no such directory"),
+            io::ErrorKind::NotFound => unopened(&path, "there is no such directory").fix(MAKES_ONE),
             _ => fail_at(&sys, &path, error),
         })?;
-        let marker = match read_marker(&path)? {
+        let marker = match claim::read_marker(&sys, &path, dir.as_fd())? {
             Some(marker) => marker,
             None if options.existing => {
-                return Err(
-                    unopened(&path, "it holds no store").fix("a put, or a replay with --backend, makes one")
-                );
+                return Err(unopened(&path, "it holds no store").fix(MAKES_ONE));
             }
-            None => make_marker(&sys, &path, dir.as_fd())?,
+            None => claim::make_marker(&sys, &path, dir.as_fd())?,
         };
         let mut probe = probe::look(&sys, &path, dir.as_fd(), &marker, options)?;
         let root = Self {
@@ -83,22 +82,36 @@ impl Root {
             unnamed: AtomicBool::new(probe.unnamed),
             fallbacks: Mutex::default(),
             writer: Mutex::new(probe.writer.take()),
+            leftovers: Mutex::default(),
             marker,
             probe,
         };
         root.probe.fallbacks.iter().for_each(|fallback| root.tell(fallback.clone()));
         if root.probe.writable {
-            match sweep(&root.sys, &root.path) {
-                Ok(0) => (),
-                Ok(swept) => {
-                    tracing::info!(path = %root.path.display(), swept, "removed what dead writers left")
-                }
-                Err(error) => {
-                    tracing::warn!(path = %root.path.display(), %error, "could not look for leftovers")
-                }
-            }
+            claim::sweep_drafts(&root.sys, root.dir());
+            root.sweep();
         }
         Ok(root)
+    }
+
+    /// Removes what dead writers left, but for what would take long, which [`Root::take_leftovers`] gives.
+    fn sweep(&self) {
+        match writer::leftovers(&self.sys, self.dir()) {
+            Ok(found) => {
+                let (large, small): (Vec<_>, Vec<_>) =
+                    found.into_iter().partition(|leftover| leftover.is_large);
+                small.iter().for_each(|leftover| writer::sweep(&self.sys, self.dir(), leftover));
+                self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).extend(large);
+            }
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "could not look for leftovers");
+            }
+        }
+    }
+
+    /// What is left to be swept beside other work.
+    pub(crate) fn take_leftovers(&self) -> Vec<Leftover> {
+        std::mem::take(&mut *self.leftovers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn sys(&self) -> &Sys {
@@ -182,8 +195,8 @@ impl Root {
     /// A new name among this writer's temporaries.
     pub(crate) fn temporary_name(&self) -> io::Result<String> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if writer.is_none() {
-            *writer = Some(Writer::create(&self.sys, &self.path, self.dir())?);
+        if !writer.as_ref().is_some_and(Writer::has_folder) {
+            *writer = Some(Writer::create(&self.sys, self.dir())?);
         }
         Ok(writer.as_ref().map(Writer::new_name).expect("made above"))
     }
@@ -203,18 +216,35 @@ impl Root {
 
     /// Publishes a small file.
     pub(crate) fn publish_text(&self, folder: &str, path: &str, text: &str) -> io::Result<Published> {
+        self.sys.check_file_len(text.len())?;
         let draft = Draft::create(self, folder, OFlags::empty())?;
         self.sys.write(draft.file(), WriteFrom::slice(text.as_bytes()), 0, Alignment::NONE)?;
         draft.publish(path)
     }
 
-    /// The record of a namespace, if it has a sound one here.
+    /// The record of a namespace, or why it is none.
     pub(crate) fn read_namespace(
         &self,
         digest: Digest,
     ) -> io::Result<std::result::Result<Namespace, String>> {
-        let path = self.path.join(namespace_folder(digest)).join(record::NAMESPACE);
-        Ok(record::decode_namespace(&String::from_utf8_lossy(&std::fs::read(path)?)))
+        let path = format!("{}/{}", namespace_folder(digest), record::NAMESPACE);
+        let bytes = match self.sys.read_small(self.dir(), &path) {
+            // A link, a folder, a FIFO, or something far too long.
+            Err(error)
+                if error.kind() == io::ErrorKind::InvalidData
+                    || error.raw_os_error() == Some(libc::ELOOP) =>
+            {
+                return Ok(Err("it is no small regular file".to_string()));
+            }
+            bytes => bytes?,
+        };
+        Ok(record::decode_namespace(&String::from_utf8_lossy(&bytes)).and_then(|namespace| {
+            if namespace.digest() == digest {
+                Ok(namespace)
+            } else {
+                Err(format!("it is the record of another namespace, {:?}", namespace.name()))
+            }
+        }))
     }
 }
 
@@ -238,86 +268,17 @@ fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-fn unopened(path: &Path, why: &str) -> Error {
+pub(crate) fn unopened(path: &Path, why: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, "open store").why(why).with("path", path.display())
 }
 
-fn fail_at(sys: &Sys, path: &Path, error: io::Error) -> Error {
-    io_error(sys, rustix::fs::CWD.as_fd(), "open store", path, error)
+/// What opening the store met, with the space of the file system that it met it on.
+pub(crate) fn fail_at(sys: &Sys, path: &Path, error: io::Error) -> Error {
+    let nearest = path.ancestors().find_map(|path| open_dir(path).ok());
+    let dir = nearest.as_ref().map_or(rustix::fs::CWD, OwnedFd::as_fd);
+    io_error(sys, dir, "open store", path, error)
 }
 
 fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-/// The marker, `None` in an empty directory. What has no marker of ours is refused untouched.
-fn read_marker(path: &Path) -> Result<Option<Marker>> {
-    let foreign = |why: String| {
-        Error::new(ErrorKind::Incompatible, "open store")
-            .why(why)
-            .with("path", path.display())
-            .fix("nothing in it was touched; name an empty or a new directory")
-    };
-    let fail = |error| fail_at(&Sys::default(), path, error);
-    match std::fs::read(path.join(MARKER)) {
-        Ok(bytes) => match Marker::decode(&String::from_utf8_lossy(&bytes)) {
-            Ok(marker) => return Ok(Some(marker)),
-            Err(why) => return Err(foreign(format!("its marker {MARKER} cannot be used: {why}"))),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => (),
-        Err(error) => return Err(fail(error)),
-    }
-    for entry in std::fs::read_dir(path).map_err(fail)? {
-        let name = entry.map_err(fail)?.file_name();
-        let name = name.to_string_lossy();
-        // A fresh ext4 has lost+found; a process killed while it made the marker leaves the marker's draft.
-        if name != "lost+found" && !name.starts_with(&draft_of_marker("")) {
-            let why = format!("the directory is not empty ({name}, for one) and holds no store");
-            // Another process may have made the store since we looked for its marker.
-            return if path.join(MARKER).exists() { read_marker(path) } else { Err(foreign(why)) };
-        }
-    }
-    Ok(None)
-}
-
-fn draft_of_marker(unique: &str) -> String {
-    format!(".{MARKER}.{unique}")
-}
-
-/// Makes a directory a store. The marker comes first, whole, and only once, whoever else opens it now.
-fn make_marker(sys: &Sys, path: &Path, dir: BorrowedFd<'_>) -> Result<Marker> {
-    let fail = |error| fail_at(sys, path, error);
-    let block = probe::block_of(sys, dir).max(BLOCK_MIN);
-    let marker = Marker { id: random_hex().map_err(fail)?, block };
-    let written = match sys.open(dir, ".", OFlags::TMPFILE | OFlags::RDWR) {
-        Ok(file) => write_marker(sys, &file, &marker).and_then(|()| sys.link(&file, dir, MARKER)),
-        Err(error) => Err(error),
-    };
-    let written = match written {
-        Err(error) if is_unsupported(&error) => make_marker_named(sys, dir, &marker),
-        written => written,
-    };
-    match written {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(fail(error)),
-        _ => (),
-    }
-    read_marker(path)?.ok_or_else(|| unopened(path, "the marker just written cannot be read"))
-}
-
-/// For file systems without unnamed files.
-fn make_marker_named(sys: &Sys, dir: BorrowedFd<'_>, marker: &Marker) -> io::Result<()> {
-    let draft = draft_of_marker(&marker.id);
-    let file = sys.open(dir, &draft, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR)?;
-    let named = write_marker(sys, &file, marker).and_then(|()| match sys.rename(dir, &draft, MARKER) {
-        Err(error) if is_unsupported(&error) => sys.link_name(dir, &draft, MARKER),
-        renamed => renamed,
-    });
-    // Gone already where it was renamed.
-    let _ = sys.unlink(dir, &draft);
-    named
-}
-
-fn write_marker(sys: &Sys, file: &OwnedFd, marker: &Marker) -> io::Result<()> {
-    sys.write(file, WriteFrom::slice(marker.encode().as_bytes()), 0, Alignment::NONE)?;
-    sys.sync(file)
 }

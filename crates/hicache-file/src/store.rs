@@ -2,18 +2,21 @@
 
 use crate::backend::FileBackend;
 use crate::engine::{Engine, Lane, closed};
-use crate::options::{FileOptions, OPTIONS};
+use crate::options::{self, FileOptions, OPTIONS};
+use crate::ring::DEPTH;
 use crate::root::{Root, namespace_folder};
 use crate::scan;
 use crate::slot::Slots;
 use crate::sys::{Seam, Sys};
+use crate::writer;
 use async_trait::async_trait;
 use hicache_core::{
-    Alignment, Digest, Error, ErrorKind, Fallback, Found, Health, Namespace, PageKey, Pending, Result, Scan,
-    StorageBackend, Store, StoreFactory,
+    Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Result, Scan,
+    StorageBackend, Store, StoreFactory, Visitor,
 };
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,15 +78,60 @@ impl FileStore {
         check_distinct(&roots)?;
         let block = roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE);
         let slots = Slots::map(workers(&options), block, options.common.huge_pages)?;
-        let fallbacks = slots.pool().region().fallbacks().to_vec();
-        let engine = Engine::start(slots.take()).map_err(|error| {
+        let of_slots = |fallback: &Fallback| Fallback {
+            what: fallback.what,
+            why: format!("the store's slots: {}", fallback.why),
+        };
+        let mut fallbacks: Vec<Fallback> = slots.pool().region().fallbacks().iter().map(of_slots).collect();
+        let mut engine = Engine::start(slots.take()).map_err(|error| {
             Error::new(ErrorKind::Exhausted, "open store")
                 .why("the engine's threads could not be started")
                 .fix("raise ulimit -u, or set threads to fewer")
                 .because(error)
         })?;
-        Ok(Self { files: Arc::new(Files { roots, options, fallbacks }), engine: Arc::new(engine) })
+        if options.engine != options::Engine::Threads {
+            fallbacks.extend(add_ring(&mut engine, &options, block, sys)?);
+        }
+        let store = Self { files: Arc::new(Files { roots, options, fallbacks }), engine: Arc::new(engine) };
+        store.sweep_beside();
+        Ok(store)
     }
+}
+
+impl FileStore {
+    /// Removes cleared namespaces that a dead writer left, beside other work: they may have many pages.
+    fn sweep_beside(&self) {
+        for (index, root) in self.files.roots.iter().enumerate() {
+            for leftover in root.take_leftovers() {
+                let files = Arc::clone(&self.files);
+                // Nobody waits for it; what is not swept now is found by the next open.
+                drop(self.engine.run(Lane::BackgroundWrite, move |_| {
+                    let root = &files.roots[index];
+                    writer::sweep(root.sys(), root.dir(), &leftover);
+                    Ok(())
+                }));
+            }
+        }
+    }
+}
+
+/// Adds a ring to the engine. Where there is none to be had, the threads do, which is told, unless it was asked for.
+fn add_ring(
+    engine: &mut Engine,
+    options: &FileOptions,
+    block: Alignment,
+    sys: Sys,
+) -> Result<Option<Fallback>> {
+    let depth = options.depth.map_or(DEPTH, NonZeroU32::get);
+    let Err(why) = engine.add_ring(depth, block, sys) else { return Ok(None) };
+    if options.engine == options::Engine::IoUring {
+        return Err(Error::new(ErrorKind::Unsupported, "open store")
+            .why(format_args!("the engine io_uring is asked for and does not work here: {why}"))
+            .fix("set engine=auto to let it fall back to threads"));
+    }
+    let fallback = Fallback { what: "io_uring", why: format!("{why}; threads instead") };
+    tracing::warn!(what = fallback.what, why = fallback.why, "fallback");
+    Ok(Some(fallback))
 }
 
 /// A path as a URL has it: `file:/path`, `file:relative`, or `file:///path`.
@@ -129,13 +177,29 @@ impl Files {
         (0..self.roots.len()).max_by_key(score).expect("at least one directory")
     }
 
+    /// Bytes that the file systems could still take, each counted once however many directories are on it.
+    fn available_len(&self) -> Option<u64> {
+        let mut by_device = BTreeMap::new();
+        for root in &self.roots {
+            let device = rustix::fs::fstat(root.dir()).ok()?.st_dev;
+            let space = root.sys().space(root.dir()).ok()?;
+            by_device.insert(device, space.f_bavail.saturating_mul(space.f_frsize));
+        }
+        Some(by_device.into_values().sum())
+    }
+
     /// The namespaces recorded in any directory. A record that cannot be read is no namespace; a scan names it.
     fn namespaces(&self) -> Result<Vec<Namespace>> {
         let mut all = BTreeMap::new();
         for root in &self.roots {
             for digest in scan::namespace_digests(root)? {
-                if let Ok(Ok(namespace)) = root.read_namespace(digest) {
-                    all.insert(digest, namespace);
+                match root.read_namespace(digest) {
+                    Ok(Ok(namespace)) => drop(all.insert(digest, namespace)),
+                    Ok(Err(_)) => (),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+                    Err(error) => {
+                        return Err(root.failed("list namespaces", &namespace_folder(digest), error));
+                    }
                 }
             }
         }
@@ -169,9 +233,8 @@ impl Files {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 renamed => renamed.map_err(fail)?,
             }
-            let grave = root.path().join(grave);
-            removed += scan::count_pages(&grave);
-            std::fs::remove_dir_all(grave).map_err(fail)?;
+            removed += scan::count_pages(root, &grave);
+            root.sys().remove_tree(root.dir(), &grave).map_err(fail)?;
         }
         Ok(removed)
     }
@@ -199,19 +262,22 @@ impl Store for FileStore {
         self.engine.run(Lane::Write, move |_| files.clear(digest)).await
     }
 
-    fn scan(&self, scan: Scan, found: Box<dyn FnMut(Found) + Send>) -> Pending<Result<()>> {
+    fn scan(&self, scan: Scan, visitor: Visitor) -> Pending<Result<()>> {
         let files = Arc::clone(&self.files);
-        self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, found))
+        self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, visitor))
     }
 
     fn health(&self) -> Health {
-        let mut health = Health::new("threads", "files");
+        let engine = if self.engine.has_ring() { "io_uring" } else { "threads" };
+        let mut health = Health::new(engine, "files");
         health.writable = self.files.roots.iter().all(Root::is_writable);
         health.fallbacks.clone_from(&self.files.fallbacks);
+        let failed = self.engine.ring_failure();
+        health
+            .fallbacks
+            .extend(failed.map(|why| Fallback { what: "io_uring", why: format!("the ring failed: {why}") }));
         health.fallbacks.extend(self.files.roots.iter().flat_map(Root::fallbacks));
-        let space =
-            |root: &Root| root.sys().space(root.dir()).map(|space| space.f_bavail * space.f_frsize).ok();
-        health.available_len = self.files.roots.iter().map(space).sum();
+        health.available_len = self.files.available_len();
         health
     }
 

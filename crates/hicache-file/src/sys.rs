@@ -5,7 +5,8 @@
 #![allow(unsafe_code)]
 
 use hicache_core::{Alignment, Page, PageMut};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatVfs};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatVfs};
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
@@ -15,7 +16,10 @@ use std::sync::Arc;
 /// The kernel's IOV_MAX: parts that one call takes.
 const PARTS_MAX: usize = 1024;
 
-/// How often in a row one transfer may answer EAGAIN, or move nothing usable, before it is given up.
+/// Bytes of a marker or a record at most.
+const SMALL_MAX: usize = 64 * 1024;
+
+/// How often in a row one transfer may answer EAGAIN or EINTR, or move nothing usable, before it is given up.
 const RETRIES_MAX: u32 = 64;
 
 /// A system call that the seam sees.
@@ -43,6 +47,10 @@ pub enum SysCall {
     Unlink,
     /// Making a directory.
     MakeDir,
+    /// The ring's turn to the kernel, to submit and to wait.
+    Enter,
+    /// The completion of a read by the ring: what the seam says stands in its place.
+    Completion,
 }
 
 /// What the seam lets happen to a call.
@@ -211,26 +219,33 @@ impl Sys {
                 "a transfer is not aligned as its file wants; this is a defect of hicache",
             ));
         }
-        let (mut moved, mut retries) = (0, 0);
+        let (mut moved, mut retries, mut stalled) = (0, 0, false);
         while moved < total {
             let step = self.transfer_once(way, file, parts, moved, offset + moved as u64, alignment);
-            let before = moved;
+            let (before, answered) = (moved, step.is_ok());
             match step {
                 Ok(0) if way == Way::Read => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) if count > total - moved => {
                     return Err(io::Error::other("the kernel says it moved more than was asked"));
                 }
+                // A read that ends inside a block at the second try, too, has met the end of the file.
+                Ok(count) if way == Way::Read && stalled && alignment.align_down(count) == 0 => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
                 // A short transfer may end inside a block: go on from the block's start.
                 Ok(count) => {
                     moved = if moved + count == total { total } else { alignment.align_down(moved + count) }
                 }
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && retries < RETRIES_MAX => {
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR))
+                        && retries < RETRIES_MAX =>
+                {
                     std::thread::yield_now();
                 }
                 Err(error) => return Err(error),
             }
-            retries = if moved > before { 0 } else { retries + 1 };
+            stalled = answered && moved == before;
+            retries = if moved == before { retries + 1 } else { 0 };
             if retries > RETRIES_MAX {
                 return Err(io::Error::new(io::ErrorKind::WriteZero, "the transfer moves nothing any more"));
             }
@@ -274,65 +289,122 @@ impl Sys {
 
     pub(crate) fn open(&self, dir: BorrowedFd<'_>, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let call = if flags.contains(OFlags::TMPFILE) { SysCall::OpenUnnamed } else { SysCall::Open };
-        self.check(call, path)?;
         // The umask decides who else may read: a store may be shared between users.
-        Ok(rustix::fs::openat(dir, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666))?)
+        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+        self.make(call, path, || rustix::fs::openat(dir, path, flags, mode))
     }
 
     /// Of `path` itself, not of what it links to.
     pub(crate) fn stat(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<Stat> {
-        self.check(SysCall::Stat, path)?;
-        Ok(rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)?)
+        self.make(SysCall::Stat, path, || rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW))
     }
 
     pub(crate) fn stat_file(&self, file: &OwnedFd) -> io::Result<Stat> {
-        self.check(SysCall::Stat, "")?;
-        Ok(rustix::fs::fstat(file)?)
+        self.make(SysCall::Stat, "", || rustix::fs::fstat(file))
     }
 
     pub(crate) fn sync(&self, file: &OwnedFd) -> io::Result<()> {
-        self.check(SysCall::Sync, "")?;
-        Ok(rustix::fs::fdatasync(file)?)
+        self.make(SysCall::Sync, "", || rustix::fs::fdatasync(file))
     }
 
     pub(crate) fn sync_dir(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
-        self.check(SysCall::SyncDir, path)?;
-        let dir = rustix::fs::openat(dir, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(rustix::fs::fsync(dir)?)
+        self.make(SysCall::SyncDir, path, || {
+            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::fsync(rustix::fs::openat(dir, path, flags, Mode::empty())?)
+        })
     }
 
     /// Names an unnamed file, by its descriptor where the kernel lets us, else by its place in procfs.
     pub(crate) fn link(&self, file: &OwnedFd, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
-        self.check(SysCall::Link, path)?;
-        match rustix::fs::linkat(file, "", dir, path, AtFlags::EMPTY_PATH) {
-            Err(rustix::io::Errno::EXIST) => return Err(rustix::io::Errno::EXIST.into()),
-            Ok(()) => return Ok(()),
-            Err(_) => (),
-        }
-        let place = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Ok(rustix::fs::linkat(rustix::fs::CWD, place, dir, path, AtFlags::SYMLINK_FOLLOW)?)
+        self.make(SysCall::Link, path, || {
+            match rustix::fs::linkat(file, "", dir, path, AtFlags::EMPTY_PATH) {
+                Ok(()) => Ok(()),
+                Err(Errno::EXIST) => Err(Errno::EXIST),
+                Err(_) => {
+                    let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+                    rustix::fs::linkat(rustix::fs::CWD, place, dir, path, AtFlags::SYMLINK_FOLLOW)
+                }
+            }
+        })
     }
 
     /// A second name for `from`. Fails with EEXIST when `to` is taken.
     pub(crate) fn link_name(&self, dir: BorrowedFd<'_>, from: &str, to: &str) -> io::Result<()> {
-        self.check(SysCall::Link, to)?;
-        Ok(rustix::fs::linkat(dir, from, dir, to, AtFlags::empty())?)
+        self.make(SysCall::Link, to, || rustix::fs::linkat(dir, from, dir, to, AtFlags::empty()))
     }
 
     /// Fails with EEXIST when `to` is taken.
     pub(crate) fn rename(&self, dir: BorrowedFd<'_>, from: &str, to: &str) -> io::Result<()> {
-        self.check(SysCall::Rename, to)?;
-        Ok(rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE)?)
+        self.make(SysCall::Rename, to, || {
+            rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE)
+        })
+    }
+
+    /// To a name that nobody else uses.
+    pub(crate) fn rename_to_own(&self, dir: BorrowedFd<'_>, from: &str, to: &str) -> io::Result<()> {
+        self.make(SysCall::Rename, to, || rustix::fs::renameat(dir, from, dir, to))
     }
 
     pub(crate) fn unlink(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
-        self.check(SysCall::Unlink, path)?;
-        Ok(rustix::fs::unlinkat(dir, path, AtFlags::empty())?)
+        self.make(SysCall::Unlink, path, || rustix::fs::unlinkat(dir, path, AtFlags::empty()))
+    }
+
+    /// Of an empty folder.
+    pub(crate) fn remove_dir(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+        self.make(SysCall::Unlink, path, || rustix::fs::unlinkat(dir, path, AtFlags::REMOVEDIR))
     }
 
     pub(crate) fn make_dir(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<()> {
-        self.check(SysCall::MakeDir, path)?;
-        Ok(rustix::fs::mkdirat(dir, path, Mode::from_raw_mode(0o777))?)
+        self.make(SysCall::MakeDir, path, || rustix::fs::mkdirat(dir, path, Mode::from_raw_mode(0o777)))
+    }
+
+    /// The bytes of a small file, which must be a regular one. Never waits, as opening a FIFO would.
+    pub(crate) fn read_small(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<Vec<u8>> {
+        let file = self.open(dir, path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
+        let stat = self.stat_file(&file)?;
+        let len = usize::try_from(stat.st_size).unwrap_or(usize::MAX);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || len > SMALL_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no small regular file"));
+        }
+        let mut bytes = vec![0; len];
+        self.read(&file, ReadInto::slice(&mut bytes), 0, Alignment::NONE)?;
+        Ok(bytes)
+    }
+
+    /// The names in a folder, in order.
+    pub(crate) fn names(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<Vec<String>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(dir, path, flags, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in Dir::new(folder)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Removes a folder and all that is in it, without leaving it by a link. Returns how many files there were.
+    pub(crate) fn remove_tree(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<u64> {
+        let mut removed = 0;
+        for name in self.names(dir, path)? {
+            let path = format!("{path}/{name}");
+            match self.unlink(dir, &path) {
+                Ok(()) => removed += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+                // A folder: EISDIR on Linux, EPERM elsewhere.
+                Err(error) => match self.stat(dir, &path) {
+                    Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                        removed += self.remove_tree(dir, &path)?;
+                    }
+                    _ => return Err(error),
+                },
+            }
+        }
+        self.remove_dir(dir, path)?;
+        Ok(removed)
     }
 
     /// Refuses a file that is longer than the process may make: the write itself would be answered by a signal.
@@ -350,6 +422,39 @@ impl Sys {
     /// Takes the lock on `file`, or fails at once with EWOULDBLOCK when somebody has it.
     pub(crate) fn lock(&self, file: &OwnedFd) -> io::Result<()> {
         Ok(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?)
+    }
+
+    /// The ring's turn to the kernel.
+    pub(crate) fn check_enter(&self) -> io::Result<()> {
+        self.check(SysCall::Enter, "")
+    }
+
+    /// What the ring is told of a read that has `result`: bytes, or an errno below zero.
+    pub(crate) fn completion(&self, result: i32, path: impl Fn() -> String) -> i32 {
+        match self.ask(SysCall::Completion, path) {
+            Verdict::Pass => result,
+            Verdict::Fail(errno) => -errno,
+            Verdict::AtMost(len) => result.min(len as i32),
+            Verdict::Claim(len) => len as i32,
+        }
+    }
+
+    /// Makes a call, past the seam, and again when a signal interrupts it.
+    fn make<T>(
+        &self,
+        call: SysCall,
+        path: &str,
+        act: impl Fn() -> std::result::Result<T, Errno>,
+    ) -> io::Result<T> {
+        let mut interrupted = 0;
+        loop {
+            match self.check(call, path).and_then(|()| Ok(act()?)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && interrupted < RETRIES_MAX => {
+                    interrupted += 1;
+                }
+                done => return done,
+            }
+        }
     }
 
     fn check(&self, call: SysCall, path: &str) -> io::Result<()> {

@@ -20,11 +20,12 @@
 //! | 128 | 4 | checksum kind: 0 none, 1 CRC-64/NVME over the payload |
 //! | 132 | 4 | zero |
 //! | 136 | 8 | checksum |
-//! | 144 | | zeros, reserved |
+//! | 144 | 8 | CRC-64/NVME of the layout's text: equal lengths may have other orders |
+//! | 152 | | zeros, reserved |
 //! | block - 8 | 8 | CRC-64/NVME over the block before it |
 
 use crc_fast::CrcAlgorithm::Crc64Nvme;
-use hicache_core::{Alignment, Digest, Page, PageKey};
+use hicache_core::{Alignment, Digest, Namespace, Page, PageKey, PageLayout};
 use std::fmt;
 use std::ops::Range;
 
@@ -46,6 +47,8 @@ pub(crate) struct Trailer {
     pub(crate) key: PageKey,
     pub(crate) parent: Option<PageKey>,
     pub(crate) namespace: Digest,
+    /// [`layout_mark`] of the page's layout.
+    pub(crate) layout: u64,
     pub(crate) payload_len: u64,
     pub(crate) written_ms: u64,
     /// CRC-64/NVME over the payload; `None` when it was written without.
@@ -61,6 +64,8 @@ pub(crate) enum Flaw {
     Wrong(String),
     /// It has no checksum.
     Unverified,
+    /// It is a sound page of another layout: others may want it, so it is not touched.
+    Foreign,
 }
 
 impl fmt::Display for Flaw {
@@ -68,6 +73,7 @@ impl fmt::Display for Flaw {
         match self {
             Self::Torn(why) | Self::Wrong(why) => f.write_str(why),
             Self::Unverified => f.write_str("it was written without a checksum"),
+            Self::Foreign => f.write_str("it is a page of another layout"),
         }
     }
 }
@@ -128,6 +134,7 @@ impl Trailer {
         }
         put(88, self.namespace.as_bytes());
         put(120, &self.written_ms.to_le_bytes());
+        put(144, &self.layout.to_le_bytes());
         if let Some(checksum) = self.checksum {
             put(128, &1u32.to_le_bytes());
             put(136, &checksum.to_le_bytes());
@@ -162,6 +169,7 @@ impl Trailer {
             key: PageKey::new(bytes32(24)),
             parent: (word(sealed, 12) & HAS_PARENT != 0).then(|| PageKey::new(bytes32(56))),
             namespace: Digest::new(bytes32(88)),
+            layout: long(sealed, 144),
             payload_len: long(sealed, 16),
             written_ms: long(sealed, 120),
             checksum,
@@ -169,13 +177,17 @@ impl Trailer {
     }
 
     /// Whether it is the trailer of that page.
-    pub(crate) fn check(&self, namespace: Digest, key: &PageKey, payload_len: usize) -> Result<(), Flaw> {
+    pub(crate) fn check(&self, namespace: &Namespace, key: &PageKey) -> Result<(), Flaw> {
         let wrong = |why: String| Err(Flaw::Wrong(why));
         if self.key != *key {
             return wrong(format!("it holds another key, {}", self.key));
         }
-        if self.namespace != namespace {
+        if self.namespace != namespace.digest() {
             return wrong(format!("it holds a page of another namespace, {}", self.namespace));
+        }
+        let payload_len = namespace.layout().page_len();
+        if self.layout != layout_mark(namespace.layout()) {
+            return Err(Flaw::Foreign);
         }
         if self.payload_len != payload_len as u64 {
             return wrong(format!("it holds {} bytes; the layout has {payload_len}", self.payload_len));
@@ -184,12 +196,22 @@ impl Trailer {
     }
 }
 
+/// What tells layouts apart in a trailer.
+pub(crate) fn layout_mark(layout: &PageLayout) -> u64 {
+    crc_fast::checksum(Crc64Nvme, layout.to_string().as_bytes())
+}
+
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }
 
 fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
+/// The checksum that a page's file carries: CRC-64/NVME over its bytes, piece by piece.
+pub fn checksum(page: &Page) -> u64 {
+    Checksum::of(page)
 }
 
 /// CRC-64/NVME, fed in parts.

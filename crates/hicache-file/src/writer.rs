@@ -3,12 +3,13 @@
 //! A writer is one store opened by one process. `tmp/<id>.lock` is locked as long as it lives, `tmp/<id>/` holds
 //! its temporaries. Who gets the lock of another writer knows that it is gone: locks end with their process, also
 //! after kill -9, and on shared file systems with their host. A folder has a lock file as long as it exists.
+//!
+//! Only names that a writer makes are touched: 32 hexadecimal digits, in a real folder.
 
 use crate::sys::Sys;
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where writers have their folders, in a store's directory.
@@ -19,16 +20,26 @@ const LOCK_SUFFIX: &str = ".lock";
 /// This process's folder in one directory. Dropped, it is removed.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    store: PathBuf,
+    sys: Sys,
+    dir: OwnedFd,
     id: String,
     names: AtomicU64,
     /// Held, not used.
     _lock: OwnedFd,
 }
 
+/// What a dead writer left, under its lock.
+#[derive(Debug)]
+pub(crate) struct Leftover {
+    id: String,
+    /// It holds folders: cleared namespaces, which may have many pages.
+    pub(crate) is_large: bool,
+    _lock: OwnedFd,
+}
+
 impl Writer {
     /// Makes the folder of a new writer.
-    pub(crate) fn create(sys: &Sys, store: &Path, dir: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn create(sys: &Sys, dir: BorrowedFd<'_>) -> io::Result<Self> {
         match sys.make_dir(dir, TMP) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => (),
@@ -52,7 +63,8 @@ impl Writer {
                 let _ = sys.unlink(dir, &lock_path);
                 return Err(error);
             }
-            return Ok(Self { store: store.to_path_buf(), id, names: AtomicU64::new(0), _lock: lock });
+            let dir = dir.try_clone_to_owned()?;
+            return Ok(Self { sys: sys.clone(), dir, id, names: AtomicU64::new(0), _lock: lock });
         }
     }
 
@@ -60,52 +72,77 @@ impl Writer {
     pub(crate) fn new_name(&self) -> String {
         format!("{TMP}/{}/{}", self.id, self.names.fetch_add(1, Ordering::Relaxed))
     }
+
+    /// Whether the folder is still there: somebody may have removed it by hand.
+    pub(crate) fn has_folder(&self) -> bool {
+        self.sys.stat(self.dir.as_fd(), &format!("{TMP}/{}", self.id)).is_ok()
+    }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let tmp = self.store.join(TMP);
-        remove_writer(&tmp, &self.id);
+        remove(&self.sys, self.dir.as_fd(), &self.id);
     }
 }
 
-/// Removes what dead writers left. Returns how many files and folders.
-pub(crate) fn sweep(sys: &Sys, store: &Path) -> io::Result<u64> {
-    let tmp = store.join(TMP);
-    let entries = match std::fs::read_dir(&tmp) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        entries => entries?,
+/// What dead writers left. What is not a writer's is not looked at.
+pub(crate) fn leftovers(sys: &Sys, dir: BorrowedFd<'_>) -> io::Result<Vec<Leftover>> {
+    let names = match sys.names(dir, TMP) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        names => names?,
     };
-    let mut swept = 0;
-    for entry in entries {
-        let name = entry?.file_name();
-        let Some(id) = name.to_str().and_then(|name| name.strip_suffix(LOCK_SUFFIX)) else { continue };
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW;
-        let Ok(lock) = sys.open(rustix::fs::CWD.as_fd(), &tmp.join(&name).to_string_lossy(), flags) else {
+    let mut found = Vec::new();
+    for id in names.iter().filter_map(|name| name.strip_suffix(LOCK_SUFFIX)).filter(|id| is_id(id)) {
+        let path = format!("{TMP}/{id}{LOCK_SUFFIX}");
+        let Ok(lock) = sys.open(dir, &path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK) else {
             continue;
         };
-        if sys.lock(&lock).is_ok() {
-            swept += remove_writer(&tmp, id);
+        let regular = sys.stat_file(&lock).is_ok_and(|stat| is_kind(stat.st_mode, FileType::RegularFile));
+        if !regular || sys.lock(&lock).is_err() {
+            continue;
         }
+        let folder = format!("{TMP}/{id}");
+        let is_folder = |name: &String| {
+            let stat = sys.stat(dir, &format!("{folder}/{name}"));
+            stat.is_ok_and(|stat| is_kind(stat.st_mode, FileType::Directory))
+        };
+        let is_large = sys.names(dir, &folder).is_ok_and(|names| names.iter().any(is_folder));
+        found.push(Leftover { id: id.to_string(), is_large, _lock: lock });
     }
-    Ok(swept)
+    Ok(found)
+}
+
+/// Removes what a dead writer left.
+pub(crate) fn sweep(sys: &Sys, dir: BorrowedFd<'_>, leftover: &Leftover) {
+    remove(sys, dir, &leftover.id);
 }
 
 /// The folder first, its lock last: a folder without a lock would never be found again.
-fn remove_writer(tmp: &Path, id: &str) -> u64 {
-    let folder = tmp.join(id);
-    let left = std::fs::read_dir(&folder).map_or(0, |entries| entries.count() as u64);
-    match std::fs::remove_dir_all(&folder) {
+fn remove(sys: &Sys, dir: BorrowedFd<'_>, id: &str) {
+    let folder = format!("{TMP}/{id}");
+    match sys.remove_tree(dir, &folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(folder = %folder.display(), %error, "could not remove a writer's temporary files");
-            return 0;
+            tracing::warn!(folder, %error, "could not remove a writer's temporary files");
+            return;
+        }
+        Ok(files) if files > 0 => tracing::info!(folder, files, "removed a writer's temporary files"),
+        _ => (),
+    }
+    match sys.unlink(dir, &format!("{folder}{LOCK_SUFFIX}")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(folder, %error, "could not remove a writer's lock file");
         }
         _ => (),
     }
-    if let Err(error) = std::fs::remove_file(tmp.join(format!("{id}{LOCK_SUFFIX}"))) {
-        tracing::warn!(folder = %folder.display(), %error, "could not remove a writer's lock file");
-    }
-    left
+}
+
+/// Whether a name is one of [`random_hex`].
+pub(crate) fn is_id(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn is_kind(mode: u32, kind: FileType) -> bool {
+    FileType::from_raw_mode(mode) == kind
 }
 
 /// 32 random hexadecimal digits.

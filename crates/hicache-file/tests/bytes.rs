@@ -6,7 +6,7 @@ use hicache_core::{
     Alignment, Backing, DType, Depth, ErrorKind, Geometry, Namespace, PageLayout, PageOrder, State, Store,
     Stored, Strides,
 };
-use hicache_file::{Direct, FileOptions, FileStore, SysCall, Verdict};
+use hicache_file::{Direct, Engine, FileOptions, FileStore, SysCall, Verdict};
 use stage::{Stage, files, get, key, pool_of, seam, set};
 use std::path::Path;
 use std::sync::Arc;
@@ -112,23 +112,27 @@ fn b041_a_transfer_above_the_limit_of_one_call_goes_on() {
     const CAP: usize = 65_536;
     for len in [CAP - 1, CAP, CAP + 1, (1 << 20) + 1, 1 << 20] {
         for direct in [Direct::Prefer, Direct::Off] {
-            let calls = Arc::new(AtomicUsize::new(0));
-            let counted = Arc::clone(&calls);
+            let (reads, writes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let counted = (Arc::clone(&reads), Arc::clone(&writes));
             let seam = seam(move |call, _| {
-                let moves = matches!(call, SysCall::Read | SysCall::Write);
-                moves.then(|| {
-                    counted.fetch_add(1, Ordering::SeqCst);
-                    Verdict::AtMost(CAP)
-                })
+                let counter = match call {
+                    SysCall::Read => &counted.0,
+                    SysCall::Write => &counted.1,
+                    _ => return None,
+                };
+                counter.fetch_add(1, Ordering::SeqCst);
+                Some(Verdict::AtMost(CAP))
             });
-            let stage = Stage::with(len, FileOptions { direct, ..Default::default() }, seam);
+            let options = FileOptions { direct, engine: Engine::Threads, ..Default::default() };
+            let stage = Stage::with(len, options, seam);
             stage.set(0).unwrap();
-            calls.store(0, Ordering::SeqCst);
+            writes.store(0, Ordering::SeqCst);
             stage.set(1).unwrap();
             let file_len = stage.file(1).metadata().unwrap().len() as usize;
-            assert_eq!(calls.swap(0, Ordering::SeqCst), file_len.div_ceil(CAP), "writes of {len}");
+            assert_eq!(writes.load(Ordering::SeqCst), file_len.div_ceil(CAP), "writes of {len}");
+            reads.store(0, Ordering::SeqCst);
             assert!(stage.get(1).unwrap());
-            assert_eq!(calls.swap(0, Ordering::SeqCst), file_len.div_ceil(CAP), "reads of {len}");
+            assert_eq!(reads.load(Ordering::SeqCst), file_len.div_ceil(CAP), "reads of {len}");
         }
     }
 }

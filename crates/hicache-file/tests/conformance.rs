@@ -1,6 +1,6 @@
 //! The contract, and the reference model, on files.
 
-use hicache_file::{Direct, FileOptions, FileStore};
+use hicache_file::{Direct, Engine, FileOptions, FileStore};
 use hicache_testkit::{Medium, Openers, Reopened, Subject, conformance, model};
 use std::sync::Arc;
 
@@ -13,8 +13,16 @@ fn subject(name: &'static str, options: FileOptions) -> Subject {
 }
 
 #[test]
-fn direct_files_keep_the_contract() {
+fn direct_files_keep_the_contract_with_the_best_engine() {
     conformance::all(&subject("file", FileOptions::default()));
+}
+
+#[test]
+fn direct_files_keep_the_contract_with_threads() {
+    conformance::all(&subject(
+        "file, threads",
+        FileOptions { engine: Engine::Threads, ..Default::default() },
+    ));
 }
 
 #[test]

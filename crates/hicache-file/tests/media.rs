@@ -2,7 +2,7 @@
 
 mod stage;
 
-use hicache_core::{ErrorKind, Store, Stored};
+use hicache_core::{Depth, ErrorKind, State, Store, Stored};
 use hicache_file::{Direct, FileOptions, FileStore};
 use stage::{Stage, leftovers, with_mounts};
 use std::path::Path;
@@ -83,6 +83,9 @@ fn a_directory_of_another_user_is_refused_clearly() {
     let mine = dir.join("s");
     let stage = Stage::at(&mine, 4096, FileOptions::default(), None).unwrap();
     stage.set(1).unwrap();
+    stage.set(3).unwrap();
+    let forbidden = stage.file(3).parent().unwrap().to_path_buf();
+    std::fs::set_permissions(&forbidden, std::os::unix::fs::PermissionsExt::from_mode(0o744)).unwrap();
     drop(stage);
     // As nobody from here on: root may do everything.
     let exe = std::env::current_exe().unwrap();
@@ -106,7 +109,18 @@ fn as_nobody() {
     let Some(dir) = std::env::var_os("HICACHE_TEST_NOBODY") else { return };
     let stage = Stage::at(Path::new(&dir), 4096, FileOptions::default(), None).unwrap();
     assert!(stage.get(1).unwrap(), "what may be read is served");
+    let on_disk = stage.store.health().fallbacks.iter().all(|fallback| fallback.what != "direct");
+    assert!(
+        on_disk,
+        "who may only read reads as directly as who may write: {:?}",
+        stage.store.health().fallbacks
+    );
+    assert_eq!(stage.backend.stats().direct, 1);
     assert_eq!(stage.set(2).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    let finds = stage.scan(Depth::Contents, false);
+    let unreadable = finds.iter().filter(|found| matches!(found.state, State::Unreadable(_))).count();
+    assert_eq!(unreadable, 1, "what may not be read is not called sound, nor absent: {finds:?}");
+    assert_eq!(stage.get(3).unwrap_err().kind(), ErrorKind::PermissionDenied);
     let dir = Path::new(&dir).join("new");
     assert_eq!(FileStore::open(dir, FileOptions::default()).unwrap_err().kind(), ErrorKind::PermissionDenied);
 }

@@ -3,8 +3,8 @@
 mod stage;
 
 use hicache_core::{
-    Backing, Depth, ErrorKind, Namespace, PageLayout, Pending, Source, State, Store, StoreOptions,
-    StoreRegistry,
+    Backing, DType, Depth, ErrorKind, Geometry, Namespace, PageLayout, PageOrder, Pending, Source, State,
+    Store, StoreOptions, StoreRegistry,
 };
 use hicache_file::{FileOptions, FileStore};
 use stage::{Stage, files, get, pool_of, set};
@@ -273,4 +273,159 @@ fn a_copied_store_works_where_it_is_copied_to() {
     assert!(std::process::Command::new("cp").arg("-r").args([&stage.dir, &copy]).status().unwrap().success());
     let copied = Stage::at(&copy, 515_328, FileOptions::default(), None).unwrap();
     (0..5).for_each(|n| assert!(copied.get(n).unwrap()));
+}
+
+#[test]
+fn directories_on_one_file_system_have_its_room_once() {
+    let temporary = tempfile::tempdir().unwrap();
+    let one = open(&temporary.path().join("a")).unwrap().health().available_len.unwrap();
+    let options = FileOptions { dirs: vec![temporary.path().join("b")], ..Default::default() };
+    let two = FileStore::open(temporary.path().join("a"), options).unwrap().health().available_len.unwrap();
+    assert!(two < one + one / 2, "{two} bytes in two directories, {one} in one");
+}
+
+#[test]
+fn only_what_a_dead_writer_left_is_swept() {
+    let stage = Stage::new(4096);
+    stage.set(1).unwrap();
+    let (dir, outside) = (stage.dir.clone(), stage.dir.with_file_name("outside"));
+    std::fs::create_dir_all(outside.join("project")).unwrap();
+    std::fs::write(outside.join("project/file"), b"precious").unwrap();
+    std::fs::write(outside.join("project.lock"), b"").unwrap();
+    let id = "0123456789abcdef0123456789abcdef";
+    std::fs::create_dir_all(dir.join("tmp/foo")).unwrap();
+    std::fs::write(dir.join("tmp/foo/precious"), b"precious").unwrap();
+    std::fs::create_dir_all(dir.join("tmp").join(id).join("0/aa")).unwrap();
+    std::fs::write(dir.join("tmp").join(id).join("0/aa/page"), b"of a cleared namespace").unwrap();
+    for lock in [".lock", "..lock", "...lock", "foo.lock", &format!("{id}.lock"), "0123.lock"] {
+        std::fs::write(dir.join("tmp").join(lock), b"").unwrap();
+    }
+    let stage = stage.reopen();
+    assert!(stage.get(1).unwrap());
+    assert!(dir.join("tmp/foo/precious").exists());
+    stage::eventually(|| !dir.join("tmp").join(id).exists());
+    stage::eventually(|| !dir.join("tmp").join(format!("{id}.lock")).exists());
+    std::fs::remove_dir_all(dir.join("tmp")).unwrap();
+    std::os::unix::fs::symlink(&outside, dir.join("tmp")).unwrap();
+    let stage = stage.reopen();
+    assert!(stage.get(1).unwrap());
+    assert!(outside.join("project/file").exists() && outside.join("project.lock").exists());
+}
+
+#[test]
+fn a_draft_of_the_marker_goes_with_its_dead_writer() {
+    let stage = Stage::new(4096);
+    let draft = stage.dir.join(".hicache.store.0123456789abcdef0123456789abcdef");
+    let other = stage.dir.join(".hicache.store.mine");
+    std::fs::write(&draft, b"half").unwrap();
+    std::fs::write(&other, b"not a draft").unwrap();
+    let stage = stage.reopen();
+    assert!(!draft.exists() && other.exists());
+    drop(stage);
+}
+
+#[test]
+fn b038_a_marker_or_a_record_that_is_no_small_file_is_refused_at_once() {
+    let stage = Stage::new(4096);
+    stage.set(1).unwrap();
+    let record = files(&stage.dir).into_iter().find(|file| file.ends_with("namespace")).unwrap();
+    let marker = stage.dir.join("hicache.store");
+    let fifo = |path: &Path| {
+        std::fs::remove_file(path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let kept = std::fs::read(&marker).unwrap();
+    fifo(&marker);
+    assert_eq!(open(&stage.dir).unwrap_err().kind(), ErrorKind::Incompatible);
+    std::fs::remove_file(&marker).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &marker).unwrap();
+    assert_eq!(open(&stage.dir).unwrap_err().kind(), ErrorKind::Incompatible);
+    std::fs::remove_file(&marker).unwrap();
+    std::fs::File::create(&marker).unwrap().set_len(6 << 30).unwrap();
+    assert_eq!(open(&stage.dir).unwrap_err().kind(), ErrorKind::Incompatible);
+    std::fs::remove_file(&marker).unwrap();
+    std::fs::write(&marker, kept).unwrap();
+    fifo(&record);
+    let stage = stage.reopen();
+    assert!(stage.get(1).unwrap());
+    assert!(
+        matches!(&stage.scan(Depth::Contents, false)[..], [found] if matches!(found.state, State::Wrong(_)))
+    );
+    stage.set(2).unwrap();
+    assert!(stage.get(1).unwrap() && stage.get(2).unwrap());
+}
+
+/// Two layouts of one length, and one of another.
+fn layouts() -> [PageLayout; 3] {
+    let geometry = |tokens| Geometry::Mha { layers: 4, tokens, heads: 2, head_dim: 8, dtype: DType::Bf16 };
+    let layout = |tokens, order| PageLayout::new(geometry(tokens), order).unwrap();
+    [
+        layout(16, PageOrder::PageFirst),
+        layout(16, PageOrder::PageFirstDirect),
+        layout(32, PageOrder::PageFirst),
+    ]
+}
+
+#[test]
+fn a_page_of_another_layout_is_neither_served_nor_taken_for_damage() {
+    let [first, second, longer] = layouts();
+    for other in [second, longer] {
+        for how in ["cleared", "record damaged", "record removed"] {
+            let stage = Stage::new(4096);
+            let namespace = |layout| Namespace::named("raced", layout).unwrap();
+            let old = stage.store.backend(namespace(first)).unwrap();
+            let (old_pool, new_pool) = (layout_pool(&first), layout_pool(&other));
+            set(&*old, &old_pool, 1).unwrap();
+            assert!(get(&*old, &old_pool, 1).unwrap());
+            let record = files(&stage.dir).into_iter().find(|file| file.ends_with("namespace")).unwrap();
+            match how {
+                "cleared" => {
+                    let (store, namespace) = (stage.store.clone(), namespace(first));
+                    assert_eq!(wait(async move { store.clear(&namespace).await }), 1);
+                }
+                "record damaged" => std::fs::write(&record, b"hicache namespace\n").unwrap(),
+                _ => std::fs::remove_file(&record).unwrap(),
+            }
+            let new = stage.store.backend(namespace(other)).unwrap();
+            set(&*new, &new_pool, 2).unwrap();
+            assert!(!get(&*old, &old_pool, 2).unwrap(), "{how}: another layout's page is a miss");
+            assert!(get(&*new, &new_pool, 2).unwrap(), "{how}: and stays where it is");
+            assert!(!get(&*new, &new_pool, 1).unwrap(), "{how}");
+            if how != "cleared" {
+                assert!(
+                    get(&*old, &old_pool, 1).unwrap(),
+                    "{how}: nor does the new one take the old one's for damage"
+                );
+                let error = set(&*new, &new_pool, 1).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+            }
+            assert_eq!((old.stats().damaged, new.stats().damaged), (0, 0), "{how}");
+            stage.scan(Depth::Contents, true);
+            assert!(get(&*new, &new_pool, 2).unwrap(), "{how}: repair leaves it, too");
+        }
+    }
+}
+
+fn layout_pool(layout: &PageLayout) -> hicache_core::HostPool {
+    stage::pool(layout, 4, hicache_core::Alignment::NONE)
+}
+
+#[test]
+fn a_record_of_another_namespace_does_no_harm() {
+    let stage = Stage::new(4096);
+    let other = stage.store.backend(Namespace::named("other", stage.layout).unwrap()).unwrap();
+    stage.set(1).unwrap();
+    set(&*other, &stage.pool, 2).unwrap();
+    let records: Vec<_> = files(&stage.dir).into_iter().filter(|file| file.ends_with("namespace")).collect();
+    std::fs::copy(&records[0], &records[1]).unwrap();
+    let wrong = stage.scan(Depth::Contents, true).into_iter().filter(|found| found.state != State::Sound);
+    assert_eq!(wrong.count(), 1, "the record, and nothing else");
+    let stage = stage.reopen();
+    let other = stage.store.backend(Namespace::named("other", stage.layout).unwrap()).unwrap();
+    assert!(stage.get(1).unwrap() && get(&*other, &stage.pool, 2).unwrap());
+    stage.set(3).unwrap();
+    set(&*other, &stage.pool, 3).unwrap();
+    assert!(
+        stage.scan(Depth::Contents, false).iter().filter(|found| found.state == State::Sound).count() == 4
+    );
 }

@@ -3,12 +3,13 @@
 mod stage;
 
 use hicache_core::{
-    Backing, DType, Depth, Geometry, Identity, Namespace, PageLayout, PageOrder, Rank, State, Store,
+    Backing, DType, Depth, Geometry, Identity, Namespace, PageLayout, PageOrder, Rank, State, Store, Stored,
 };
 use hicache_file::{FileOptions, FileStore, Seam, SysCall, Verdict};
 use stage::{Stage, child, child_argument, eventually, files, get, leftovers, pool_of, set};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PAGE_LEN: usize = 40_000;
@@ -253,4 +254,35 @@ fn two_stores_in_one_process_share_a_directory() {
     (0..20).for_each(|n| assert!(get(&*other.backend, &other.pool, n).unwrap()));
     set(&*other.backend, &other.pool, 30).unwrap();
     assert!(stage.get(30).unwrap());
+}
+
+#[test]
+fn a_page_set_while_damage_is_taken_away_is_not_taken_with_it() {
+    for by in ["get", "set", "repair"] {
+        let other = Arc::new(Mutex::new(None::<Stage>));
+        let theirs = Arc::clone(&other);
+        // Just before the damaged file is moved, another writer replaces it by a sound one.
+        let seam = Seam::new(move |call, path| {
+            if call == SysCall::Rename
+                && path.contains(".bad-")
+                && let Some(stage) = theirs.lock().unwrap().take()
+            {
+                std::fs::remove_file(stage.file(1)).unwrap();
+                stage.set(1).unwrap();
+            }
+            Verdict::Pass
+        });
+        let stage = Stage::with(PAGE_LEN, FileOptions::default(), Some(seam));
+        stage.set(1).unwrap();
+        std::fs::write(stage.file(1), b"damaged").unwrap();
+        *other.lock().unwrap() = Some(Stage::at(&stage.dir, PAGE_LEN, FileOptions::default(), None).unwrap());
+        match by {
+            "get" => assert!(!stage.get(1).unwrap()),
+            "set" => assert_eq!(stage.set(1).unwrap(), Stored::Present),
+            _ => drop(stage.scan(Depth::Contents, true)),
+        }
+        assert!(other.lock().unwrap().is_none(), "{by}: the other writer was there");
+        assert!(stage.get(1).unwrap(), "{by}: its page is there");
+        assert!(stage.scan(Depth::Contents, false).iter().all(|found| found.state == State::Sound), "{by}");
+    }
 }

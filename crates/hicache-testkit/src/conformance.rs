@@ -61,6 +61,7 @@ checks! {
     scans::a_scan_finds_every_page_once,
     scans::a_scan_of_one_namespace_finds_no_other,
     scans::a_scan_of_nothing_finds_nothing,
+    scans::a_scan_ends_where_its_visitor_breaks,
     ownership::a_dropped_set_goes_on_and_gives_its_pages_back,
     ownership::a_dropped_get_gives_its_pages_back,
     ownership::work_starts_at_the_call,

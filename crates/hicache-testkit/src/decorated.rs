@@ -1,7 +1,7 @@
 //! A store whose backends each stand behind a decorator.
 
 use async_trait::async_trait;
-use hicache_core::{Found, Health, Namespace, Pending, Result, Scan, StorageBackend, Store};
+use hicache_core::{Health, Namespace, Pending, Result, Scan, StorageBackend, Store, Visitor};
 use std::fmt;
 use std::sync::Arc;
 
@@ -39,8 +39,8 @@ impl Store for DecoratedStore {
         self.inner.clear(namespace).await
     }
 
-    fn scan(&self, scan: Scan, found: Box<dyn FnMut(Found) + Send>) -> Pending<Result<()>> {
-        self.inner.scan(scan, found)
+    fn scan(&self, scan: Scan, visitor: Visitor) -> Pending<Result<()>> {
+        self.inner.scan(scan, visitor)
     }
 
     fn health(&self) -> Health {

@@ -6,6 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Keys that a history is about: few, so that its steps meet.
@@ -157,7 +158,10 @@ impl Model {
         assert_eq!(listed, recorded, "store contract 1: the namespaces at the end");
         let finds = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&finds);
-        let found = move |_| *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        let found = move |_| {
+            *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            ControlFlow::Continue(())
+        };
         let scan = Scan { depth: Depth::Contents, ..Scan::default() };
         wait("scan", store.scan(scan, Box::new(found))).expect("a scan");
         let finds = *finds.lock().unwrap_or_else(PoisonError::into_inner);

@@ -171,7 +171,7 @@ fn an_answer_too_many_is_found_and_every_check_that_fails_is_named() {
     let said = found(conformance::batches::an_empty_batch_has_an_empty_answer, |b| wrong(How::TooMany)(b));
     assert!(said.contains("contract 1"), "{said}");
     let said = found(conformance::all, |b| wrong(How::TooMany)(b));
-    assert!(said.starts_with("decorated: ") && said.contains(" of 46 checks failed: batches::"), "{said}");
+    assert!(said.starts_with("decorated: ") && said.contains(" checks failed: batches::"), "{said}");
     assert!(said.contains("round_trips::pages_of_every_layout_come_back_whole"), "{said}");
     assert!(!said.contains("scans::"), "{said}");
 }

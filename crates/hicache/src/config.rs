@@ -2,14 +2,20 @@
 
 use crate::document::Node;
 use crate::extra_config::{self, PLUGIN};
-use crate::{Error, ErrorKind, Result, Source, StoreOptions};
+use crate::{Error, ErrorKind, Result, Source, StoreFactory, StoreOptions, StoreRegistry, names};
+use rustix::fs::OFlags;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The largest configuration file that is read, in bytes.
 const LEN_MAX: u64 = 1 << 20;
 /// The key that names the store.
 const BACKEND: &str = "backend";
+/// How much of a file an error quotes, in characters.
+const QUOTE_LEN_MAX: usize = 200;
 
 /// What a configuration file says: `backend = "URL"`, and for each kind of store a section named by its scheme with
 /// that store's options, named as in a URL.
@@ -72,12 +78,13 @@ impl ConfigFile {
                     .fix("rename it, so that its syntax is known"));
             }
         };
-        let unread = |error| invalid(&name, "it cannot be read").because(error);
-        let len = std::fs::metadata(path).map_err(unread)?.len();
-        if len > LEN_MAX {
-            return Err(invalid(&name, "it is larger than 1 MiB").with("bytes", len));
+        let bytes = read(path).map_err(|error| invalid(&name, "it cannot be read").because(error))?;
+        if bytes.len() as u64 > LEN_MAX {
+            return Err(invalid(&name, "it is larger than 1 MiB"));
         }
-        parse(&name, &std::fs::read_to_string(path).map_err(unread)?)
+        let text = String::from_utf8(bytes)
+            .map_err(|error| invalid(&name, "it is not UTF-8").because(error.utf8_error()))?;
+        parse(&name, &text)
     }
 
     /// Reads TOML; `path` is what errors call it.
@@ -86,14 +93,13 @@ impl ConfigFile {
     ///
     /// As [`ConfigFile::read`].
     pub fn parse_toml(path: &str, text: &str) -> Result<Self> {
-        // The error's own text shows the line, and there may be a secret in it.
-        let told = |error: toml::de::Error| {
-            let before = error.span().map_or(0, |span| span.start);
-            let line = 1 + text.bytes().take(before).filter(|byte| *byte == b'\n').count();
-            let message = one_line(error.message());
-            invalid(path, format_args!("{message} at line {line}")).fix("correct the TOML")
-        };
-        let node = toml::from_str(text).map_err(told)?;
+        let node = toml::from_str(text).map_err(|error| {
+            // Its own text draws the whole line, however long, and whatever secret is on it.
+            let start = error.span().map(|span| span.start);
+            let place = start.and_then(|start| text.get(..start)).map_or_else(String::new, place_after);
+            let message = shortened(&one_line(error.message()));
+            invalid(path, format_args!("{message}{place}")).fix("correct the TOML")
+        })?;
         Self::of(path, node)
     }
 
@@ -103,8 +109,8 @@ impl ConfigFile {
     ///
     /// As [`ConfigFile::read`].
     pub fn parse_json(path: &str, text: &str) -> Result<Self> {
-        let node =
-            serde_json::from_str(text).map_err(|error| invalid(path, error).fix("correct the JSON"))?;
+        let node = serde_json::from_str(text)
+            .map_err(|error| invalid(path, shortened(&error.to_string())).fix("correct the JSON"))?;
         Self::of(path, node)
     }
 
@@ -165,14 +171,17 @@ impl ConfigFile {
         };
         if let Some((key, value)) = top.first().filter(|_| !self.sections.is_empty()) {
             return Err(invalid(path, format_args!("it has sections, and beside them {}", value.kind()))
-                .with("at", key)
-                .fix(format_args!("an option goes into its store's section, as in [file] {key}")));
+                .with("at", shortened(key))
+                .fix(format_args!(
+                    "an option goes into its store's section, as in [file] {}",
+                    shortened(key)
+                )));
         }
         for (key, value) in top {
             if [BACKEND, PLUGIN].iter().any(|known| strsim::jaro_winkler(&key, known) > 0.9) {
                 let near = if key.starts_with('p') { PLUGIN } else { BACKEND };
                 return Err(invalid(path, "it has a key that nothing reads")
-                    .with("at", &key)
+                    .with("at", shortened(&key))
                     .fix(format_args!("did you mean {near}?")));
             }
             settings.extend(Setting::of(path, &key, &key, value)?);
@@ -189,18 +198,36 @@ impl ConfigFile {
         self.sections.iter().map(|section| section.scheme.as_deref())
     }
 
-    /// Refuses a section that is of none of `schemes`.
-    pub(crate) fn check(&self, schemes: impl Iterator<Item = &'static str>) -> Result<()> {
-        let schemes: Vec<&str> = schemes.collect();
-        let mut named = self.sections.iter().filter_map(|section| section.scheme.as_deref());
-        let Some(unknown) = named.find(|scheme| !schemes.contains(scheme)) else { return Ok(()) };
-        let likeness = |known: &str| strsim::jaro_winkler(unknown, known);
-        let near = schemes.iter().chain(&[BACKEND]).max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-        let fix = match near.filter(|known| likeness(known) > 0.75) {
+    /// Refuses a section that is of no store of `registry`, and in any section an option that its store does not have.
+    /// Of options at top level, what no store has is refused.
+    pub(crate) fn check(&self, registry: &StoreRegistry) -> Result<()> {
+        for section in &self.sections {
+            let meant = |factory: &&StoreFactory| {
+                section.scheme.as_deref().is_none_or(|scheme| scheme == factory.scheme)
+            };
+            let factories: Vec<_> = registry.factories().filter(meant).collect();
+            if let Some(scheme) = section.scheme.as_deref().filter(|_| factories.is_empty()) {
+                return Err(self.unknown(scheme, registry));
+            }
+            for setting in &section.settings {
+                names::check(&factories, self.place(setting), &shortened(&setting.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown(&self, key: &str, registry: &StoreRegistry) -> Error {
+        let schemes: Vec<&str> = registry.factories().map(|factory| factory.scheme).collect();
+        let all = schemes.iter().chain(&[BACKEND]);
+        let fix = match names::nearest(all.map(|known| (strsim::jaro_winkler(key, known), known))) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("this build knows backend, {}", schemes.join(", ")),
         };
-        Err(invalid(&self.path, "it has a key that nothing reads").with("at", unknown).fix(fix))
+        invalid(&self.path, "it has a key that nothing reads").with("at", shortened(key)).fix(fix)
+    }
+
+    fn place(&self, setting: &Setting) -> Source {
+        Source::File(format!("{}: {}", self.path, shortened(&setting.at)))
     }
 
     /// Sets what it says for stores of `scheme`.
@@ -209,8 +236,8 @@ impl ConfigFile {
             .sections
             .iter()
             .filter(|section| section.scheme.as_ref().is_none_or(|named| named == scheme));
-        for Setting { name, value, at } in sections.flat_map(|section| &section.settings) {
-            options.set(Source::File(format!("{}: {at}", self.path)), name, value);
+        for setting in sections.flat_map(|section| &section.settings) {
+            options.set(self.place(setting), setting.name.as_str(), setting.value.as_str());
         }
     }
 }
@@ -231,7 +258,7 @@ impl Setting {
         let one = |value| Self { name: name.to_owned(), value, at: at.to_owned() };
         let refused = |node: &Node| {
             invalid(path, format_args!("an option is {}", node.kind()))
-                .with("at", at)
+                .with("at", shortened(at))
                 .fix("give a text, a number, a boolean or a list of texts, or leave it out")
         };
         match value {
@@ -269,6 +296,36 @@ fn invalid(path: &str, why: impl fmt::Display) -> Error {
 /// Messages of TOML errors may have several lines.
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// A regular file, up to one byte more than may be. Of a pipe nothing is waited for.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LEN_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The line and column that follow `text`, which is a document's beginning.
+fn place_after(text: &str) -> String {
+    let line = text.matches('\n').count() + 1;
+    let column = text.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!(" at line {line}, column {column}")
+}
+
+/// Without its middle where it is long: what a document says ends up in errors.
+pub(crate) fn shortened(text: &str) -> String {
+    let len = text.chars().count();
+    if len <= QUOTE_LEN_MAX {
+        return text.to_owned();
+    }
+    let end = QUOTE_LEN_MAX / 4;
+    let head: String = text.chars().take(QUOTE_LEN_MAX - end).collect();
+    let tail: String = text.chars().skip(len - end).collect();
+    format!("{head} ... {tail}")
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Options from environment variables: `HICACHE_<SCHEME>_<OPTION>`, and SGLang's own where they mean the same.
 
-use crate::{Error, ErrorKind, Result, Source, StoreOptions};
+use crate::{Error, ErrorKind, Result, Source, StoreOptions, StoreRegistry, names};
 use std::ffi::OsString;
 use std::fmt;
 
 const PREFIX: &str = "HICACHE_";
+/// How the names of the tests' own variables go on.
+const OF_TESTS: &str = "TEST_";
 /// SGLang's variables that are read: the names that its documentation has.
 const DIRECT_IO: &str = "SGLANG_HICACHE_NIXL_USE_DIRECT_IO";
 const HUGE_PAGE_SIZE: &str = "SGLANG_HUGEPAGE_SIZE";
@@ -13,7 +15,8 @@ const DIR: &str = "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR";
 const SGLANG: [&str; 4] = [DIRECT_IO, HUGE_PAGE_SIZE, DIRS, DIR];
 
 /// The variables `HICACHE_<SCHEME>_<OPTION>`, as in `HICACHE_FILE_DIRECT=false`, in upper case. A store reads those
-/// of its own scheme, and refuses one whose option it does not have. `HICACHE_TEST_*` is the tests'.
+/// of its own scheme. One that is of no store of this build, or of no option of its store, is refused whatever is
+/// opened; only `HICACHE_TEST_*` is left to the tests.
 ///
 /// Of SGLang's variables, these are read, too, where they are set and not empty:
 ///
@@ -32,6 +35,25 @@ impl Environment {
     /// Of this process, now.
     pub fn of_process() -> Self {
         std::env::vars_os().collect()
+    }
+
+    /// Refuses a variable that no store of `registry` reads.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] with the variable, and the one that is nearest.
+    pub(crate) fn check(&self, registry: &StoreRegistry) -> Result<()> {
+        for (name, _) in &self.0 {
+            let ours = name.strip_prefix(PREFIX).filter(|ours| !ours.starts_with(OF_TESTS));
+            let Some(ours) = ours else { continue };
+            let read = registry.factories().find_map(|factory| {
+                let option = ours.strip_prefix(&factory.scheme.to_ascii_uppercase())?.strip_prefix('_')?;
+                Some((factory, option.to_ascii_lowercase()))
+            });
+            let Some((factory, option)) = read else { return Err(unknown(name, ours, registry)) };
+            names::check(&[factory], Source::Env(name.clone()), &option)?;
+        }
+        Ok(())
     }
 
     /// Sets what the variables of `scheme` say.
@@ -112,13 +134,39 @@ fn refused(name: &str, why: &'static str) -> Error {
 
 impl FromIterator<(OsString, OsString)> for Environment {
     fn from_iter<I: IntoIterator<Item = (OsString, OsString)>>(variables: I) -> Self {
-        let is_ours = |name: &String| name.starts_with(PREFIX) || SGLANG.contains(&name.as_str());
-        let ours =
-            |(name, value): (OsString, OsString)| Some((name.into_string().ok().filter(is_ours)?, value));
-        let mut ours: Vec<_> = variables.into_iter().filter_map(ours).collect();
+        // A name that is not UTF-8 is none that a store reads, and is refused like those.
+        let named = |(name, value): (OsString, OsString)| (name.to_string_lossy().into_owned(), value);
+        let mut ours: Vec<_> = variables.into_iter().map(named).collect();
+        ours.retain(|(name, _)| name.starts_with(PREFIX) || SGLANG.contains(&name.as_str()));
         ours.sort();
         Self(ours)
     }
+}
+
+fn unknown(name: &str, ours: &str, registry: &StoreRegistry) -> Error {
+    let all = registry.factories().flat_map(|factory| {
+        names::options(factory).map(|spec| {
+            let option = spec.name.to_ascii_uppercase();
+            let known = format!("{}_{option}", factory.scheme.to_ascii_uppercase());
+            // The store may be what was left out.
+            let likeness = strsim::jaro_winkler(ours, &known).max(strsim::jaro_winkler(ours, &option));
+            (likeness, known)
+        })
+    });
+    let fix = match names::nearest(all) {
+        Some(near) => format!("did you mean {PREFIX}{near}?"),
+        None => {
+            let schemes: Vec<_> = registry.factories().map(|factory| factory.scheme).collect();
+            format!(
+                "{PREFIX}<STORE>_<OPTION> sets an option, with a STORE of {}; which store, its URL says",
+                schemes.join(", ").to_ascii_uppercase()
+            )
+        }
+    };
+    Error::new(ErrorKind::InvalidConfig, "read environment")
+        .why("no store reads this variable")
+        .with("variable", name)
+        .fix(fix)
 }
 
 /// Names only: a value may be a secret.

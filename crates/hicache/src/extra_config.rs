@@ -1,6 +1,6 @@
 //! SGLang's extra configuration of a storage backend: which keys are its own, and what its plugins are called here.
 
-use crate::config::Setting;
+use crate::config::{Setting, shortened};
 use crate::document::Node;
 use crate::{Error, ErrorKind, Result, parse_bool};
 
@@ -84,7 +84,7 @@ pub(crate) fn active_plugin(
         );
     };
     if !active.is_empty() {
-        return Err(invalid(path, PLUGIN, "more than one plugin is active").with("active", said));
+        return Err(invalid(path, PLUGIN, "more than one plugin is active").with("active", shortened(&said)));
     }
     let lower = name.to_ascii_lowercase();
     let Some((_, scheme)) = PLUGINS.iter().find(|(plugin, _)| *plugin == lower) else {
@@ -132,5 +132,8 @@ pub(crate) fn translate(path: &str, settings: Vec<Setting>) -> Result<Vec<Settin
 }
 
 fn invalid(path: &str, at: &str, why: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, "read configuration").why(why).with("file", path).with("at", at)
+    Error::new(ErrorKind::InvalidConfig, "read configuration")
+        .why(shortened(why))
+        .with("file", path)
+        .with("at", shortened(at))
 }

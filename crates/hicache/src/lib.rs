@@ -47,24 +47,31 @@ mod document;
 mod effective;
 mod environment;
 mod extra_config;
+mod names;
 mod opener;
+#[cfg(doctest)]
+mod readme;
 
 pub use config::ConfigFile;
 pub use effective::EffectiveOption;
 pub use environment::Environment;
+/// The store of files by itself: [`FileStore::open`](file::FileStore::open) takes a path and
+/// [`FileOptions`](file::FileOptions), where [`open`] takes a URL.
 #[cfg(feature = "file")]
+#[doc(inline)]
 pub use hicache_file as file;
 
 pub use hicache_core::{
-    Alignment, AllocError, AllocatorType, Backing, Busy, COMMON_OPTIONS, Call, Capabilities, CommonOptions,
-    Counters, DType, Deadline, Depth, Digest, Element, Error, ErrorKind, Expiry, Fallback, Found, Geometry,
-    Get, HeadRange, Health, HitPolicy, HostPool, HugePageSize, HugePages, Identity, KeyUnits, LayerView,
-    MemoryStore, Namespace, OptionSpec, Outcomes, Page, PageIndex, PageKey, PageLayout, PageMut, PageOrder,
-    Pending, Piece, PieceMut, PoolGet, PoolLookup, PoolPages, PoolPresence, PoolPut, PoolSet, PoolShare,
-    Prefault, Prefix, PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError, Registrar,
-    Registration, Reply, Restorable, Result, STORAGE_BATCH_SIZE, Scan, Sidecar, Source, State, Stats,
-    StorageBackend, StorageBackendExt, Store, StoreFactory, StoreOptions, StoreRegistry, Stored, Strides,
-    UsablePrefix, get_allocator_type, namespace_seed, parse_bool, parse_count, parse_duration, parse_size,
+    Alignment, AllocError, AllocatorType, Backing, Budget, Busy, COMMON_OPTIONS, Call, Capabilities,
+    CommonOptions, Counters, DType, Deadline, Depth, Digest, Element, Error, ErrorKind, Expiry, Fallback,
+    Found, Geometry, Get, HeadRange, Health, HitPolicy, HostPool, HugePageSize, HugePages, Identity,
+    KeyUnits, LayerView, Lock, Machine, MachineCounts, MachinePaths, MemoryStore, Namespace, Numa, NumaNode,
+    OptionSpec, Outcomes, Page, PageIndex, PageKey, PageLayout, PageMut, PageOrder, Pending, Piece, PieceMut,
+    PoolGet, PoolLookup, PoolPages, PoolPresence, PoolPut, PoolSet, PoolShare, Prefault, Prefix, PrefixWait,
+    Priority, Put, Rank, Region, RegionSpec, RegisterError, Registrar, Registration, Reply, Restorable,
+    Result, STORAGE_BATCH_SIZE, Scan, Shortage, Sidecar, Source, State, Stats, StorageBackend,
+    StorageBackendExt, Store, StoreFactory, StoreOptions, StoreRegistry, Stored, Strides, UsablePrefix,
+    Visitor, get_allocator_type, namespace_seed, parse_bool, parse_count, parse_duration, parse_size,
     replies, split_budget, usable_prefix,
 };
 pub use opener::{Opener, memory_available, open, registry};

@@ -1,8 +1,8 @@
 //! From a URL, and what the environment, a configuration file and flags say, to a store.
 
 use crate::{
-    AllocatorType, COMMON_OPTIONS, ConfigFile, EffectiveOption, Environment, MemoryStore, Result, Source,
-    Store, StoreOptions, StoreRegistry, get_allocator_type,
+    AllocatorType, COMMON_OPTIONS, CommonOptions, ConfigFile, EffectiveOption, Environment, MemoryStore,
+    Result, Source, Store, StoreOptions, StoreRegistry, get_allocator_type,
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::fmt;
@@ -102,7 +102,7 @@ impl Opener {
     pub fn check_config(&self) -> Result<()> {
         let Some(config) = &self.config else { return Ok(()) };
         let alone = Self { environment: Environment::default(), flags: Vec::new(), ..self.clone() };
-        config.check(self.registry.factories().map(|factory| factory.scheme))?;
+        config.check(&self.registry)?;
         if let Some(url) = config.backend() {
             alone.check(url)?;
         }
@@ -138,8 +138,30 @@ impl Opener {
         get_allocator_type(&self.options(url)?)
     }
 
+    /// The values of the options that every store has, for the store that `url` names: for memory of the
+    /// program's own that goes with it. Of what is wrong with the values of other options, [`Opener::check`] tells.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::options`], and for a value that is malformed, naming the source that set it.
+    pub fn common(&self, url: &str) -> Result<CommonOptions> {
+        CommonOptions::take(&mut self.options(url)?)
+    }
+
+    /// Refuses what no store reads, of whichever store it is meant to be: a section or an option of the configuration
+    /// file, a variable of the environment. [`Opener::open`] does so first.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) naming it, and the name that is nearest.
+    pub fn check_names(&self) -> Result<()> {
+        self.environment.check(&self.registry)?;
+        self.config.as_ref().map_or(Ok(()), |config| config.check(&self.registry))
+    }
+
     /// What all sources but the URL say for stores of `scheme`.
     fn beside(&self, scheme: &str) -> Result<StoreOptions> {
+        self.check_names()?;
         let mut options = StoreOptions::default();
         options.set_scheme(scheme).set_existing(self.existing);
         if scheme == MemoryStore::FACTORY.scheme
@@ -148,7 +170,6 @@ impl Opener {
             options.set(Source::Default, "capacity", (available / MEMORY_PART).to_string());
         }
         if let Some(config) = &self.config {
-            config.check(self.registry.factories().map(|factory| factory.scheme))?;
             config.set(scheme, &mut options);
         }
         self.environment.set(scheme, &mut options)?;
@@ -183,6 +204,8 @@ pub fn registry() -> StoreRegistry {
 }
 
 /// Opens the store that `url` names, with what the environment of this process says ([`Environment`]).
+///
+#[doc = include_str!("options.md")]
 ///
 /// # Errors
 ///

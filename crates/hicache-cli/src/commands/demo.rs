@@ -1,14 +1,14 @@
 //! `hicache demo`: conversations over one system prompt, with a restart half way.
 
 use crate::args::Demo;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress;
 use crate::replayer::{Replayer, Rules};
 use crate::report::{Report, Size};
 use crate::session::Session;
-use hicache::PageLayout;
+use hicache::{Alignment, PageLayout};
 use std::time::Instant;
 
 const PAGE_LEN: usize = 256 << 10;
@@ -32,10 +32,14 @@ pub(crate) fn run(args: &Demo, output: &mut Output) -> Result {
             Size(PAGE_LEN as u64)
         ));
     }
-    let mut session = Session::open_or_temporary(&args.place)?;
-    let is_temporary = session.temporary().is_some();
+    let mut session = Session::open_or_temporary(&args.place, output.is_quiet())?;
+    if session.is_memory() && !output.is_quiet() {
+        output::note(
+            "note: memory: forgets all pages at the restart half way, as none of its pages outlive it",
+        );
+    }
     let (report, memory) = session.run(|session| {
-        check_room(session, bytes)?;
+        session.check_room("run demo", bytes)?;
         let mut replayer = Replayer::new(session, rules, &interrupt)?;
         let started = Instant::now();
         let bar = progress::bar(output, Some(CONVERSATIONS * TURNS), "requests");
@@ -54,15 +58,15 @@ pub(crate) fn run(args: &Demo, output: &mut Output) -> Result {
     })?;
     if output.is_json() {
         output.document(&report)?;
+        output.finish()?;
         return Ok(report.ending());
     }
     report.print(output)?;
     output.line(memory)?;
-    if is_temporary {
-        output.line("           the temporary store is removed again")?;
-    }
     output.line("next       hicache doctor: what this machine allows, and what fixes the rest")?;
     output.line("           hicache replay --trace FILE --verify: the same over your own requests")?;
+    // To remove a temporary store takes a while; nobody need wait for that to read the report.
+    output.finish()?;
     Ok(report.ending())
 }
 
@@ -72,27 +76,17 @@ fn blocks_of(conversation: u64, turn: u64) -> Vec<u64> {
     (0..PROMPT_BLOCKS).chain(first..first + (turn + 1) * TURN_BLOCKS).collect()
 }
 
-/// Refuses before it begins what would end in a full file system.
-fn check_room(session: &Session, bytes: u64) -> Result<()> {
-    let available = session.store().health().available_len;
-    match available.filter(|available| *available < bytes + bytes / 8) {
-        Some(available) => Err(Failure::Store(
-            hicache::Error::new(hicache::ErrorKind::NoSpace, "run demo")
-                .why(format_args!("it needs {}, and {} are free", Size(bytes), Size(available)))
-                .with("store", session.url())
-                .fix("free space there, or name a store elsewhere with --backend"),
-        )),
-        None => Ok(()),
-    }
-}
-
 /// What the machine gave for the pool.
 fn memory_line(replayer: &Replayer<'_>) -> String {
     let region = replayer.pool().region();
-    format!(
-        "memory     pool of {}, {} of it on huge pages, pages of {}",
-        Size(region.capacity() as u64),
-        Size(region.huge_len() as u64),
-        Size(region.page_size().bytes() as u64)
-    )
+    let (len, huge, page) = (region.capacity(), region.huge_len(), region.page_size());
+    let pages = Size(page.bytes() as u64);
+    let on = match huge {
+        0 => format!("on base pages of {pages}"),
+        _ if page == Alignment::base_page() => {
+            format!("{} of it on transparent huge pages", Size(huge as u64))
+        }
+        _ => format!("on huge pages of {pages}"),
+    };
+    format!("memory     pool of {}, {on}", Size(len as u64))
 }

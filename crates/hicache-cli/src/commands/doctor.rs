@@ -4,13 +4,15 @@ use crate::args::Place;
 use crate::failure::{Ending, Failure, Result};
 use crate::output::Output;
 use crate::report::Size;
-use crate::session::{self, Absent};
+use crate::session;
 use hicache::{Alignment, AllocError, HostPool, PageMut, RegionSpec, Strides};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::process::Resource;
 use serde::Serialize;
 use serde_json::json;
 use std::fs::{File, read_to_string};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const HUGE_PAGES_2MB: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
@@ -18,7 +20,8 @@ const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 /// Pages of 2 MiB that the default pool of `demo` and the slots of a store take.
 const HUGE_PAGES_WANTED: u64 = 64;
 const FILES_WANTED: u64 = 4096;
-const MEMLOCK_WANTED: u64 = 1 << 30;
+/// Nothing pins memory by default; the kernel's own default is at least this.
+const MEMLOCK_WANTED: u64 = 64 << 10;
 const SPACE_WANTED: u64 = 10 << 30;
 const INODES_WANTED: u64 = 100_000;
 
@@ -33,22 +36,27 @@ struct Check {
 }
 
 pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
-    let folder = folder(place)?;
+    let wanted = wanted_folder(place)?;
+    let folder = wanted.as_ref().and_then(|wanted| wanted.ancestors().find(|folder| folder.is_dir()));
     let mut checks = Vec::new();
-    if let Some(folder) = &folder {
-        direct(folder, &mut checks);
+    if let Some(folder) = folder {
+        files(folder, &mut checks);
     }
     memory(&mut checks);
     limits(&mut checks);
-    if let Some(folder) = &folder {
+    if let Some(folder) = folder {
         space(folder, &mut checks);
     }
     if output.is_json() {
         output.document(&json!({ "checks": checks }))?;
         return Ok(Ending::Done);
     }
-    if let Some(folder) = &folder {
-        output.line(format_args!("directory {}", folder.display()))?;
+    if let (Some(wanted), Some(folder)) = (&wanted, folder) {
+        output.line(if wanted == folder {
+            format!("directory {}", folder.display())
+        } else {
+            format!("nearest existing directory {} (for {})", folder.display(), wanted.display())
+        })?;
     }
     for check in checks {
         let mark = if check.ok { "ok  " } else { "MISS" };
@@ -61,11 +69,9 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
     Ok(Ending::Done)
 }
 
-/// The directory that a file store would use, or the nearest above it that is there; `None` for other stores.
-fn folder(place: &Place) -> Result<Option<PathBuf>> {
-    let (opener, named) = session::named(place, Absent::Refuse)?;
-    let url = named.map_or_else(|| opener.url(), |url| Ok(Some(url)))?;
-    let wanted = match &url {
+/// The directory that a file store would use; `None` for other stores.
+fn wanted_folder(place: &Place) -> Result<Option<PathBuf>> {
+    let wanted = match &session::named_url(place)? {
         Some(url) => match session::folder_of(url)? {
             Some(folder) => folder,
             None => return Ok(None),
@@ -74,22 +80,63 @@ fn folder(place: &Place) -> Result<Option<PathBuf>> {
     };
     let wanted =
         std::path::absolute(&wanted).map_err(Failure::file(format!("look at {}", wanted.display())))?;
-    Ok(wanted.ancestors().find(|folder| folder.is_dir()).map(Path::to_owned))
+    Ok(Some(wanted))
 }
 
 /// Asks a file that nobody sees and that goes with its descriptor, and writes to it.
-fn direct(folder: &Path, checks: &mut Vec<Check>) {
+fn files(folder: &Path, checks: &mut Vec<Check>) {
+    let made = tempfile::tempfile_in(folder);
+    checks.push(Check {
+        name: "writable",
+        ok: made.is_ok(),
+        found: made
+            .as_ref()
+            .map_or_else(|error| format!("no file can be made there: {error}"), |_| "yes".to_owned()),
+        wanted: "yes".to_owned(),
+        fix: made.as_ref().map_or_else(|error| how_to_write(folder, error), |_| String::new()),
+    });
+    match made {
+        Ok(file) => direct(&file, checks),
+        Err(_) => checks.extend(DIRECT_CHECKS.map(|name| Check {
+            name,
+            ok: false,
+            found: "not tried".to_owned(),
+            wanted: "a file to try it on".to_owned(),
+            fix: "first what fixes the row writable".to_owned(),
+        })),
+    }
+}
+
+/// What lets this user make files in a folder.
+fn how_to_write(folder: &Path, error: &std::io::Error) -> String {
+    let path = folder.display();
+    match (error.kind(), folder.metadata()) {
+        (ErrorKind::PermissionDenied, Ok(there)) => {
+            let (owner, mode, user) =
+                (there.uid(), there.mode() & 0o7777, rustix::process::geteuid().as_raw());
+            let how = if owner == user { "chmod u+wx".to_owned() } else { format!("chown {user}") };
+            format!(
+                "{how} {path} (it belongs to user {owner} with mode {mode:o}, this is user {user}), or name another \
+                 directory with --backend"
+            )
+        }
+        (ErrorKind::ReadOnlyFilesystem, _) => {
+            format!("mount the file system of {path} for writing, or name another directory with --backend")
+        }
+        _ => "name another directory with --backend".to_owned(),
+    }
+}
+
+const DIRECT_CHECKS: [&str; 3] = ["o_direct", "dio_mem_align", "dio_offset_align"];
+
+fn direct(file: &File, checks: &mut Vec<Check>) {
     let fix = "use a directory on ext4, xfs or a local NVMe; until then direct=false says that it is meant"
         .to_owned();
-    let (refused, told) = match tempfile::tempfile_in(folder) {
-        Err(error) => (Some(format!("no file can be made there: {error}")), None),
-        Ok(file) => {
-            let told = alignments(&file);
-            (write_direct(&file, told).err(), told)
-        }
-    };
+    let told = alignments(file);
+    let refused = write_direct(file, told).err();
+    let [o_direct, of_memory, of_offset] = DIRECT_CHECKS;
     checks.push(Check {
-        name: "o_direct",
+        name: o_direct,
         ok: refused.is_none(),
         found: refused.clone().unwrap_or_else(|| "works".to_owned()),
         wanted: "works".to_owned(),
@@ -106,8 +153,8 @@ fn direct(folder: &Path, checks: &mut Vec<Check>) {
         let fix = if ok { String::new() } else { fix.clone() };
         checks.push(Check { name, ok, found, wanted: format!("at most {base_page}"), fix });
     };
-    align("dio_mem_align", told.map(|(memory, _)| memory));
-    align("dio_offset_align", told.map(|(_, offset)| offset));
+    align(of_memory, told.map(|(memory, _)| memory));
+    align(of_offset, told.map(|(_, offset)| offset));
 }
 
 /// What direct transfers must be aligned to, of memory and in the file, where the kernel tells.
@@ -184,7 +231,7 @@ fn limits(checks: &mut Vec<Check>) {
         "memlock",
         Resource::Memlock,
         MEMLOCK_WANTED,
-        "1 GiB or more, for memory that devices pin",
+        "64 KiB or more; as much as the pools, where devices pin them",
         bytes,
         "ulimit -l unlimited (or LimitMEMLOCK=infinity, memlock in limits.conf)",
     );

@@ -8,6 +8,7 @@ use crate::report::Size;
 use crate::session::{Absent, Session};
 use hicache::{Depth, Found, Namespace, Pending, Scan, State};
 use serde_json::{Value, json};
+use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
@@ -81,7 +82,7 @@ pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
     let size = |name: &str| stat[name].as_u64().map_or("unknown".to_owned(), |bytes| Size(bytes).to_string());
     output.line(format_args!("pages       {}", stat["pages"]))?;
     output.line(format_args!("bytes       {}", size("bytes")))?;
-    output.line(format_args!("capacity    {}", size("capacity_bytes")))?;
+    output.line(format_args!("room        {} (bytes + free space)", size("capacity_bytes")))?;
     output.line(format_args!("namespaces  {}", stat["namespaces"]))?;
     output.line(format_args!("files       {}", stat["files"]))?;
     output.line(format_args!("format      {}", stat["format"].as_str().unwrap_or_default()))?;
@@ -89,7 +90,8 @@ pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
 }
 
 pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
-    let (mut ok, mut wrong, mut torn, mut orphans, mut unverified, mut repaired) = (0, 0, 0, 0, 0, 0_u64);
+    let (mut ok, mut wrong, mut torn, mut orphans, mut unverified) = (0, 0, 0, 0, 0);
+    let (mut unreadable, mut repaired) = (0, 0_u64);
     Session::open(&args.inspect.place, Absent::Refuse)?.run(|session| {
         let namespace = only(session, &args.inspect)?.map(|one| one.digest());
         let bar = progress::bar(output, None, "pages");
@@ -101,6 +103,7 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
                 State::Wrong(why) => (&mut wrong, Some(("wrong", why))),
                 State::Torn(why) => (&mut torn, Some(("torn", why))),
                 State::Orphan(why) => (&mut orphans, Some(("orphan", why))),
+                State::Unreadable(why) => (&mut unreadable, Some(("unreadable", why))),
             };
             *count += 1_u64;
             repaired += u64::from(found.repaired);
@@ -125,7 +128,11 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
              {repaired} repaired"
         ))?;
     }
-    Ok(if wrong + torn > 0 { Ending::DataWrong } else { Ending::Done })
+    Ok(match (wrong + torn, unreadable) {
+        (0, 0) => Ending::Done,
+        (0, _) => Ending::Failed,
+        _ => Ending::DataWrong,
+    })
 }
 
 pub(crate) fn namespaces(place: &Place, output: &mut Output) -> Result {
@@ -193,8 +200,9 @@ fn walk(session: &Session, scan: &Scan, mut act: impl FnMut(Found) -> Result<()>
         // A store may walk inside the call, and then waits for room in the channel there.
         let walk = scope.spawn(move || {
             // When nobody reads any more, the rest of the walk is for nobody.
-            let hand = move |found| {
-                let _ = sender.send(found);
+            let hand = move |found| match sender.send(found) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
             };
             session.store().scan(scan.clone(), Box::new(hand)).wait()
         });

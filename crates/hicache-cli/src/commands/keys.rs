@@ -2,19 +2,23 @@
 
 use crate::args::{Get, Keys, Put};
 use crate::failure::{Ending, Failure, Result};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::session::{self, Absent, Session};
-use hicache::{Call, Namespace, Page, PageLayout, StorageBackendExt, Stored, memory_available};
+use hicache::{
+    Call, Namespace, Page, PageKey, PageLayout, Stats, StorageBackendExt, Stored, memory_available,
+};
 use serde_json::json;
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Standard input or output, where a file is named.
 const STANDARD: &str = "-";
 /// The largest page where the machine does not say how much memory it has, in bytes.
 const LEN_MAX: u64 = 1 << 30;
+/// How many symbolic links to a file are followed: as many as the kernel does.
+const LINKS_MAX: usize = 40;
 
 pub(crate) fn put(args: &Put, output: &mut Output) -> Result {
     let bytes = read(&args.file)?;
@@ -37,12 +41,16 @@ pub(crate) fn put(args: &Put, output: &mut Output) -> Result {
         }
         let layout = *namespace.layout();
         let backend = session.backend(namespace)?;
-        let mut page = session::one_page(&layout, &*backend)?;
+        let mut page = session::one_page(&layout, &*backend, session.huge_pages())?;
         for (plane, piece) in (0..).zip(bytes.chunks(layout.piece_len())) {
             page.piece_mut(plane).copy_from(0, piece);
         }
         let put = hicache::Put { key: args.key, parent: args.parent, page: page.freeze() };
-        Ok(backend.set(put).wait()?)
+        let stored = backend.set(put).wait()?;
+        if session.is_memory() && !output.is_quiet() {
+            output::note("note: memory: forgets the page when this command ends");
+        }
+        Ok(stored)
     })?;
     let stored = match stored {
         Stored::Written => "written",
@@ -63,12 +71,18 @@ pub(crate) fn get(args: &Get, output: &mut Output) -> Result {
             "--json and the page cannot both go to standard output; name a file".to_owned(),
         ));
     }
+    let mut missing = format!("not found: namespace {:?} has no such page {}", args.namespace, args.key);
     let len = Session::open(&args.place, Absent::Refuse)?.run(|session| {
         let Some(namespace) = session.namespace(&args.namespace)? else { return Ok(None) };
         let layout = *namespace.layout();
         let backend = session.backend(namespace)?;
-        let into = session::one_page(&layout, &*backend)?;
-        let Some(page) = backend.get(args.key, into).wait()? else { return Ok(None) };
+        let into = session::one_page(&layout, &*backend, session.huge_pages())?;
+        let Some(page) = backend.get(args.key, into).wait()? else {
+            if let Some(why) = why_none(&backend.stats(), &args.key) {
+                missing = why;
+            }
+            return Ok(None);
+        };
         if to_standard {
             pieces(&page).try_for_each(|piece| output.bytes(piece))?;
             output.finish()?;
@@ -83,13 +97,25 @@ pub(crate) fn get(args: &Get, output: &mut Output) -> Result {
         output.line(format_args!("{len} bytes"))?;
     }
     if len.is_none() {
-        crate::output::note(format_args!(
-            "not found: namespace {:?} has no sound page {}",
-            args.namespace, args.key
-        ));
+        output::note(missing);
         return Ok(Ending::Failed);
     }
     Ok(Ending::Done)
+}
+
+/// Why a page that is there is not served, by what the one get has counted.
+fn why_none(stats: &Stats, key: &PageKey) -> Option<String> {
+    if stats.damaged > 0 {
+        return Some(format!(
+            "damaged: page {key} failed its check; it is set aside where this user may write, and a put stores it anew"
+        ));
+    }
+    (stats.unverified > 0).then(|| {
+        format!(
+            "unverified: page {key} is there, but carries no check of hicache's; accept_unverified=true, in the URL \
+             say, serves it as it is"
+        )
+    })
 }
 
 pub(crate) fn exists(args: &Keys, output: &mut Output) -> Result {
@@ -151,24 +177,46 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a file that appears whole or not at all. What is no regular file (a pipe, a device) is written as it is.
+/// Writes a file that appears whole or not at all, with the mode of the one that it replaces. What is no regular file
+/// (a pipe, a device) is written as it is.
 fn write(path: &Path, page: &Page) -> io::Result<()> {
-    let there = std::fs::metadata(path);
-    if there.as_ref().is_ok_and(|there| !there.is_file()) {
+    let there = match std::fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        there => Some(there?),
+    };
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
         let mut file = File::options().write(true).open(path)?;
         return pieces(page).try_for_each(|piece| file.write_all(piece));
     }
-    // The file behind a symbolic link is replaced, not the link.
-    let path: PathBuf = if there.is_ok() { path.canonicalize()? } else { path.to_owned() };
+    // The file behind a symbolic link is replaced or made, not the link.
+    let path = if there.is_some() { path.canonicalize()? } else { end_of_links(path)? };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".hicache-get-")
-        // Less what the umask takes, as for any new file.
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)?;
+    let kept = there.map(|there| Permissions::from_mode(there.mode() & 0o777));
+    // Of a new one less what the umask takes, as for any new file.
+    let mode = kept.clone().unwrap_or_else(|| Permissions::from_mode(0o666));
+    let mut file = tempfile::Builder::new().prefix(".hicache-get-").permissions(mode).tempfile_in(folder)?;
+    if let Some(kept) = kept {
+        file.as_file().set_permissions(kept)?;
+    }
     pieces(page).try_for_each(|piece| file.write_all(piece))?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
+}
+
+/// The path at the end of symbolic links that lead to no file.
+fn end_of_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match std::fs::read_link(&path) {
+            Ok(next) => path = path.parent().unwrap_or(Path::new("")).join(next),
+            // It is no link, or not there.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) => {
+                return Ok(path);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(rustix::io::Errno::LOOP.into())
 }
 
 fn pieces(page: &Page) -> impl Iterator<Item = &[u8]> {

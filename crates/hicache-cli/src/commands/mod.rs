@@ -1,5 +1,6 @@
 //! The commands, one file each, or one for those on the same thing.
 
+mod bench;
 mod completions;
 mod config;
 mod demo;
@@ -9,7 +10,7 @@ mod keys;
 mod page_keys;
 mod replay;
 
-use crate::args::Command;
+use crate::args::{Bench, Command};
 use crate::failure::Result;
 use crate::output::Output;
 
@@ -18,6 +19,9 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result {
     match command {
         Command::Demo(args) => demo::run(&args, output),
         Command::Replay(args) => replay::run(&args, output),
+        Command::Bench(Bench::File(args)) => bench::file(&args, output),
+        Command::Bench(Bench::Keys(args)) => bench::keys(&args, output),
+        Command::Bench(Bench::Alloc(args)) => bench::alloc(&args, output),
         Command::Put(args) => keys::put(&args, output),
         Command::Get(args) => keys::get(&args, output),
         Command::Exists(args) => keys::exists(&args, output),

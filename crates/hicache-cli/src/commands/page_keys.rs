@@ -11,11 +11,19 @@ use std::io::{Read, stdin};
 const LEN_MAX: u64 = 1 << 30;
 
 pub(crate) fn run(args: &PageKeys, output: &mut Output) -> Result {
-    let mut text = String::new();
-    stdin().take(LEN_MAX).read_to_string(&mut text).map_err(Failure::file("read token ids"))?;
-    if text.len() as u64 == LEN_MAX {
+    let mut bytes = Vec::new();
+    stdin().take(LEN_MAX).read_to_end(&mut bytes).map_err(Failure::file("read token ids"))?;
+    if bytes.len() as u64 == LEN_MAX {
         return Err(Failure::Usage("the input is longer than 1 GiB".to_owned()));
     }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Failure::Usage(format!(
+            "byte {} (line {line}) of the input is no text: token ids are digits",
+            good.len() + 1
+        ))
+    })?;
     let tokens = parse(&text).map_err(Failure::Usage)?;
     let parent = match args.prior {
         Some(prior) => prior.0,

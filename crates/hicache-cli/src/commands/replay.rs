@@ -17,7 +17,10 @@ pub(crate) fn run(args: &Replay, output: &mut Output) -> Result {
     let layout = args.page.layout()?;
     let rules = Rules { layout, pool_pages: args.pool_pages.get(), verify: args.verify };
     let interrupt = Interrupt::listen()?;
-    let mut session = Session::open_or_temporary(&args.place)?;
+    let mut session = Session::open_or_temporary(&args.place, output.is_quiet())?;
+    if session.is_memory() && args.restart_every.is_some() && !output.is_quiet() {
+        output::note("note: memory: forgets all pages at each restart");
+    }
     let report = session.run(|session| {
         let mut replayer = Replayer::new(session, rules, &interrupt)?;
         let started = Instant::now();
@@ -34,11 +37,15 @@ pub(crate) fn run(args: &Replay, output: &mut Output) -> Result {
     } else {
         report.print(output)?;
     }
+    if report.is_empty() && !output.is_quiet() {
+        output::note(format_args!(
+            "note: nothing was replayed: the trace {} has no request after the first {}",
+            args.trace.display(),
+            args.skip
+        ));
+    }
     // To remove a temporary store takes a while; nobody need wait for that to read the report.
     output.finish()?;
-    if session.temporary().is_some() && !output.is_json() && !output.is_quiet() {
-        output::note("removing the temporary store");
-    }
     Ok(report.ending())
 }
 

@@ -85,7 +85,11 @@ impl Stage {
         let finds = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&finds);
         let scan = Scan { namespace: None, depth, repair };
-        self.store.scan(scan, Box::new(move |found| sink.lock().unwrap().push(found))).wait().unwrap();
+        let visitor = move |found| {
+            sink.lock().unwrap().push(found);
+            std::ops::ControlFlow::Continue(())
+        };
+        self.store.scan(scan, Box::new(visitor)).wait().unwrap();
         let mut finds = finds.lock().unwrap();
         std::mem::take(&mut *finds)
     }

@@ -2,6 +2,7 @@
 
 use crate::{Reopened, Subject, View, pages, wait};
 use hicache_core::{Error, ErrorKind, Namespace, Scan, Stored};
+use std::ops::ControlFlow;
 
 /// Through the store, and through backends that were there before.
 pub fn a_closed_store_refuses_everything(subject: &Subject) {
@@ -17,7 +18,7 @@ pub fn a_closed_store_refuses_everything(subject: &Subject) {
     check("backend", store.backend(other).map(drop));
     check("namespaces", wait("namespaces", store.namespaces()).map(drop));
     check("clear", wait("clear", store.clear(&view.namespace)).map(drop));
-    check("scan", wait("scan", store.scan(Scan::default(), Box::new(|_| ()))));
+    check("scan", wait("scan", store.scan(Scan::default(), Box::new(|_| ControlFlow::Continue(())))));
     view.set(&keys).into_iter().for_each(|outcome| check("set", outcome.map(drop)));
     view.at_rest("when a set is refused");
     view.get(&keys).into_iter().for_each(|outcome| check("get", outcome.map(drop)));

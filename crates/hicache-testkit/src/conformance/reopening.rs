@@ -2,6 +2,7 @@
 
 use crate::{Medium, Reopened, Subject, View, pages, wait};
 use hicache_core::{ErrorKind, Namespace, Scan, Stored};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -69,6 +70,7 @@ fn listed(medium: &Medium, namespaces: &[Namespace], pages: usize) {
     let counted = Arc::clone(&count);
     let found = move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
+        ControlFlow::Continue(())
     };
     wait("scan", store.scan(Scan::default(), Box::new(found))).expect("a scan");
     assert_eq!(count.load(Ordering::Relaxed), pages, "pages that a scan finds");

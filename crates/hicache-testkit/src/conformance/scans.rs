@@ -3,6 +3,7 @@
 use crate::{Subject, View, pages, wait};
 use hicache_core::{Depth, Found, Namespace, PageKey, Scan, State, Store};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// By name and by content, with key, namespace and length.
@@ -54,7 +55,10 @@ pub fn a_scan_of_nothing_finds_nothing(subject: &Subject) {
 fn scan(store: &Arc<dyn Store>, scan: Scan) -> Vec<Found> {
     let finds = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&finds);
-    let found = move |find| into.lock().unwrap_or_else(PoisonError::into_inner).push(find);
+    let found = move |find| {
+        into.lock().unwrap_or_else(PoisonError::into_inner).push(find);
+        ControlFlow::Continue(())
+    };
     wait("scan", store.scan(scan, Box::new(found))).expect("a scan of a sound store");
     let mut finds = finds.lock().unwrap_or_else(PoisonError::into_inner);
     std::mem::take(&mut *finds)
@@ -77,4 +81,29 @@ fn check(found: &[Found], depth: Depth, wanted: &[(&Namespace, Vec<PageKey>)]) {
         assert!(fits && !find.repaired, "a sound page: {find:?}");
     }
     assert!(left.is_empty(), "not found: {left:?}");
+}
+
+/// A visitor that breaks is called no more.
+///
+/// # Panics
+///
+/// If it is, or if the scan fails for that.
+pub fn a_scan_ends_where_its_visitor_breaks(subject: &Subject) {
+    let medium = subject.fresh();
+    let store = medium.open();
+    let view = View::of(&store, "a", pages::opaque(777), 8);
+    view.write(&pages::keys(0..8));
+    let calls = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&calls);
+    let visitor = move |_| {
+        let mut calls = counted.lock().unwrap_or_else(PoisonError::into_inner);
+        *calls += 1;
+        if *calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    wait("scan", store.scan(Scan::default(), Box::new(visitor))).expect("a scan that was enough");
+    assert_eq!(
+        *calls.lock().unwrap_or_else(PoisonError::into_inner),
+        3,
+        "calls of a visitor that breaks at the third"
+    );
 }

@@ -1,7 +1,7 @@
 //! Tests of the sources: which wins, whose name is told, and what SGLang's own names mean.
 
 use super::*;
-use crate::ErrorKind;
+use crate::{ErrorKind, HugePageSize, HugePages};
 
 fn environment(name: &str, value: &str) -> Environment {
     [(name.into(), value.into())].into_iter().collect()
@@ -49,6 +49,7 @@ fn values(option: &str) -> (&'static str, &'static str) {
         "direct" | "checksum" | "accept_unverified" => ("yes", "flase"),
         "engine" => ("threads", "steam"),
         "threads" => ("4", "0"),
+        "depth" => ("8", "0"),
         "durability" => ("sync", "some"),
         "capacity" => ("1GiB", "1 page"),
         "deadline" => ("500ms", "soon"),
@@ -179,4 +180,68 @@ fn b019_a_secret_is_not_among_what_holds() {
     assert_eq!((held.values.as_slice(), &held.source), (&["***".to_owned()][..], &Source::Flag));
     let options = opener.options("secret:").unwrap();
     assert!(!format!("{held:?} {opener:?} {options:?}").contains("S3cr3t"));
+}
+
+#[test]
+fn a_variable_is_checked_by_name_also_where_another_store_is_opened() {
+    let open = |name: &str| {
+        let mut registry = registry();
+        let other = crate::StoreFactory { scheme: "other", ..MemoryStore::FACTORY };
+        registry.register(other);
+        let opener = Opener { registry, environment: environment(name, "much"), ..Opener::default() };
+        opener.open("memory:").map(|_| ()).map_err(|error| error.to_string())
+    };
+    open("HICACHE_OTHER_CAPACITY").unwrap();
+    open("HICACHE_TEST_CAPCITY").unwrap();
+    for (name, wanted) in [
+        ("HICACHE_OTHER_CAPCITY", "did you mean capacity?"),
+        ("HICACHE_OTHR_CAPACITY", "did you mean HICACHE_OTHER_CAPACITY?"),
+        ("HICACHE_OTHER", "did you mean HICACHE_OTHER_"),
+        ("HICACHE_X", "with a STORE of "),
+    ] {
+        let error = open(name).unwrap_err();
+        assert!(error.contains(name) && error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn the_common_options_of_a_url_are_those_of_its_strongest_source() {
+    let huge_pages = |opener: &Opener, url: &str| opener.common(url).unwrap().huge_pages;
+    let mut opener = Opener::default();
+    assert_eq!(huge_pages(&opener, "memory:?capacity=1"), HugePages::Prefer(HugePageSize::Size2M));
+    opener.config = config("[memory]\nhuge_pages = 'off'");
+    assert_eq!(huge_pages(&opener, "memory:"), HugePages::Off);
+    opener.environment = environment("HICACHE_MEMORY_HUGE_PAGES", "require");
+    assert_eq!(huge_pages(&opener, "memory:"), HugePages::Require(HugePageSize::Size2M));
+    let url = "memory:?huge_pages=prefer%3A1GiB";
+    assert_eq!(huge_pages(&opener, url), HugePages::Prefer(HugePageSize::Size1G));
+    opener.flags = vec![("huge_pages".to_owned(), "off".to_owned())];
+    assert_eq!(huge_pages(&opener, url), HugePages::Off);
+    // Of another store, it goes for that one only.
+    opener.flags.clear();
+    #[cfg(feature = "file")]
+    {
+        opener.environment = environment("HICACHE_FILE_HUGE_PAGES", "require");
+        assert_eq!(huge_pages(&opener, "memory:"), HugePages::Off);
+    }
+
+    let error = Opener::default().common("memory:?huge_pages=some").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(Opener::default().common("memry:").is_err());
+}
+
+#[cfg(feature = "file")]
+#[test]
+fn every_option_is_in_the_documentation_of_open_and_in_the_readme_and_no_other() {
+    let all = registry();
+    let specs = all.factories().flat_map(|factory| factory.options).chain(COMMON_OPTIONS);
+    let mut names: Vec<_> = specs.map(|spec| spec.name).collect();
+    let row = |line: &'static str| Some(line.strip_prefix("| `")?.split_once('`')?.0);
+    let mut documented: Vec<_> = include_str!("../options.md").lines().filter_map(row).collect();
+    names.sort_unstable();
+    documented.sort_unstable();
+    assert_eq!(documented, names);
+    let readme = include_str!("../../../../README.md");
+    let missing: Vec<_> = names.iter().filter(|name| !readme.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

@@ -1,0 +1,10 @@
+//! `hicache bench`: measurements of one part each.
+
+mod alloc;
+mod figures;
+mod file;
+mod keys;
+
+pub(crate) use alloc::run as alloc;
+pub(crate) use file::run as file;
+pub(crate) use keys::run as keys;

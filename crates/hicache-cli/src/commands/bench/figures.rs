@@ -1,0 +1,106 @@
+//! What `hicache bench file` found, for scripts and for people, and how it asks for memory.
+
+use crate::args::{BenchFile, Memory};
+use crate::failure::Result;
+use crate::meter::Step;
+use crate::output::Output;
+use crate::report::{Micros, Missed, Size};
+use hicache::{Backing, HugePageSize, HugePages, Region, RegionSpec};
+use serde::Serialize;
+
+/// The JSON of `bench file`.
+#[derive(Debug, Serialize)]
+pub(super) struct Figures {
+    pub(super) write: Step,
+    pub(super) rewrite: Step,
+    pub(super) read: Step,
+    pub(super) exists: Step,
+    pub(super) engine: &'static str,
+    pub(super) mode: &'static str,
+    pub(super) memory: &'static str,
+    /// 0 for an engine that has none.
+    pub(super) depth: u32,
+    pub(super) batch: u32,
+    pub(super) page_bytes: u64,
+    pub(super) format: &'static str,
+    pub(super) checksum: bool,
+    /// Of one core of this machine, whether or not the store makes checksums.
+    pub(super) checksum_gb_per_s: f64,
+    /// What the read step found in the page cache.
+    pub(super) cache: String,
+    pub(super) fallbacks: Vec<Missed>,
+}
+
+impl Figures {
+    /// The lines for people.
+    pub(super) fn print(&self, output: &mut Output) -> Result<()> {
+        for (name, step) in [("write", &self.write), ("rewrite", &self.rewrite), ("read", &self.read)] {
+            output.line(format_args!(
+                "{name:<10} {:.2} GB/s, {:.0} pages/s, batch p50 {}, p99 {}, {:.3} CPU s/GB ({} in {:.2} s)",
+                step.gb_per_s,
+                step.pages_per_s,
+                Micros(step.p50_us),
+                Micros(step.p99_us),
+                step.cpu_seconds_per_gb,
+                Size(step.bytes),
+                step.seconds
+            ))?;
+        }
+        let (asked, took) = (self.exists.pages_per_s, Micros(self.exists.p50_us));
+        output.line(format_args!("exists     {asked:.0} pages/s, batch p50 {took}"))?;
+        let page = Size(self.page_bytes);
+        output
+            .line(format_args!("pages      {page}, {} in a batch, on memory: {}", self.batch, self.memory))?;
+        let depth = if self.depth > 0 { format!(", depth {}", self.depth) } else { String::new() };
+        output.line(format_args!(
+            "store      format {}, engine {}{depth}, mode {}",
+            self.format, self.engine, self.mode
+        ))?;
+        output.line(format_args!("cache      {}", self.cache))?;
+        let used = if self.checksum { "on" } else { "off" };
+        output.line(format_args!("checksum   {used}; a core makes {:.1} GB/s", self.checksum_gb_per_s))?;
+        for missed in &self.fallbacks {
+            output.line(format_args!("without    {}: {}", missed.what, missed.why))?;
+        }
+        Ok(())
+    }
+}
+
+/// How to map such memory; every page is there before anything is measured. A pool of one small page lies on what a
+/// large one lies on.
+pub(super) fn region_spec(memory: Option<Memory>) -> RegionSpec {
+    let (backing, huge_pages) = match memory {
+        Some(Memory::Huge) => (Backing::Private, HugePages::Require(HugePageSize::Size2M)),
+        None | Some(Memory::Thp) => (Backing::Private, HugePages::Prefer(HugePageSize::Size2M)),
+        Some(Memory::Base) => (Backing::Private, HugePages::Off),
+        Some(Memory::Shm) => (Backing::Memfd, HugePages::Off),
+    };
+    let len = HugePageSize::Size2M.alignment().bytes();
+    RegionSpec { len, backing, huge_pages, ..RegionSpec::default() }
+}
+
+/// What the kernel gave, by the names of the flag.
+pub(super) fn memory(region: &Region) -> &'static str {
+    if region.backing() != Backing::Private {
+        "shm"
+    } else if region.page_size() >= HugePageSize::Size2M.alignment() {
+        "huge"
+    } else if region.huge_len() > region.capacity() / 2 {
+        "thp"
+    } else {
+        "base"
+    }
+}
+
+/// Pages that the engine has under way at most: the flag, else what the file store says that it does without one.
+pub(super) fn depth(args: &BenchFile, engine: &str) -> u32 {
+    if engine != "io_uring" {
+        return 0;
+    }
+    let registry = hicache::registry();
+    let default = || {
+        let file = registry.factories().find(|factory| factory.scheme == "file")?;
+        file.options.iter().find(|option| option.name == "depth")?.default.parse().ok()
+    };
+    args.options.depth.map(std::num::NonZeroU32::get).or_else(default).unwrap_or(0)
+}

@@ -1,0 +1,2 @@
+//! The example of `README.md`, compiled.
+#![doc = include_str!("../../../README.md")]

@@ -1,0 +1,124 @@
+//! The measurements: the keys that scripts read, the options that they pass on, and that nothing is left.
+
+use hicache_tests::Home;
+use serde_json::Value;
+use std::path::Path;
+
+const STEPS: [&str; 4] = ["write", "rewrite", "read", "exists"];
+const FIGURES: [&str; 7] =
+    ["bytes", "cpu_seconds_per_gb", "gb_per_s", "p50_us", "p99_us", "pages_per_s", "seconds"];
+const FACTS: [&str; 9] =
+    ["engine", "mode", "memory", "depth", "batch", "page_bytes", "format", "checksum", "checksum_gb_per_s"];
+
+fn bench_file(home: &Home, more: &[&str]) -> Value {
+    let arguments = ["bench", "file", "--json", "--page-bytes", "64KiB", "--pages", "12", "--batch", "4"];
+    home.run(arguments.iter().chain(more)).ended(0).json()
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().next().is_none()
+}
+
+#[test]
+fn a_file_store_is_measured_in_four_steps_and_nothing_is_left() {
+    let home = Home::new();
+    let dir = home.path("measured");
+    let report = bench_file(&home, &["--dir", dir.to_str().unwrap(), "--engine", "threads"]);
+    for step in STEPS {
+        let step = report[step].as_object().unwrap();
+        let mut keys: Vec<_> = step.keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, FIGURES);
+        assert!(step.values().all(|value| value.as_f64().unwrap() >= 0.0));
+        assert!(step["seconds"].as_f64().unwrap() > 0.0 && step["pages_per_s"].as_f64().unwrap() > 0.0);
+    }
+    for fact in FACTS {
+        assert!(!report[fact].is_null(), "{fact}: {report}");
+    }
+    assert_eq!(report["engine"], "threads");
+    assert_eq!(report["format"], "files");
+    assert_eq!((&report["batch"], &report["page_bytes"]), (&4.into(), &65536.into()));
+    for step in ["write", "rewrite", "read"] {
+        assert_eq!(report[step]["bytes"], 12 * 65536, "{step}");
+        assert!(report[step]["gb_per_s"].as_f64().unwrap() > 0.0, "{step}");
+    }
+    assert!(is_empty(&dir));
+}
+
+#[test]
+fn a_named_store_keeps_what_was_there_and_nothing_else() {
+    let home = Home::new();
+    let (url, page) = (home.url("store"), home.file("page", [7; 5000]));
+    let key = hicache_tests::key(1);
+    home.run(["put", "--backend", &url, &key, &page]).ended(0);
+    bench_file(&home, &["--backend", &url]);
+    let stat = home.run(["stat", "--json", "--backend", &url]).ended(0).json();
+    assert_eq!((&stat["pages"], &stat["namespaces"], &stat["files"]), (&1.into(), &1.into(), &1.into()));
+}
+
+#[test]
+fn switches_reach_the_store_and_what_came_of_them_is_told() {
+    let home = Home::new();
+    let report = bench_file(&home, &["--direct", "off", "--checksum", "off", "--memory", "shm"]);
+    assert_eq!((&report["mode"], &report["memory"]), (&"buffered".into(), &"shm".into()));
+    assert_eq!(report["checksum"], false);
+    let cache = report["cache"].as_str().unwrap();
+    assert!(cache.starts_with("cold: ") && cache.ends_with("files dropped by posix_fadvise"), "{cache}");
+    let pieces = bench_file(&home, &["--order", "layer_first", "--memory", "base", "--cache", "warm"]);
+    assert_eq!(pieces["memory"], "base");
+    assert!(pieces["cache"].as_str().unwrap().starts_with("warm"));
+    assert_eq!(bench_file(&home, &["--backend", "memory:"])["mode"], "memory");
+    assert!(home.leftovers().is_empty());
+}
+
+#[test]
+fn steps_repeat_until_their_time_is_over() {
+    let home = Home::new();
+    let report = bench_file(&home, &["--seconds", "0.2"]);
+    for step in STEPS {
+        assert!(report[step]["seconds"].as_f64().unwrap() >= 0.2, "{step}: {report}");
+    }
+    for step in ["write", "rewrite", "read"] {
+        assert_eq!(report[step]["bytes"].as_u64().unwrap() % (12 * 65536), 0, "{step}");
+    }
+    assert!(home.leftovers().is_empty());
+}
+
+#[test]
+fn an_option_that_the_store_does_not_know_is_the_stores_own_error() {
+    let home = Home::new();
+    for (flag, name) in [("--rings", "rings"), ("--depth", "depth")] {
+        let ran = home.run(["bench", "file", "--json", "--backend", "memory:", flag, "2"]).ended(2);
+        assert_eq!(ran.json_keys(), ["error"]);
+        assert!(ran.stderr.contains(&format!("option={name}")), "{}", ran.stderr);
+        assert!(ran.stderr.contains("source=flag"), "{}", ran.stderr);
+    }
+    home.run(["bench", "file", "--seconds", "0"]).ended(2);
+    home.run(["bench", "file", "--page-bytes", "100", "--order", "layer_first"]).ended(2);
+    assert!(home.leftovers().is_empty());
+}
+
+#[test]
+fn keys_and_memory_are_measured_row_by_row() {
+    let home = Home::new();
+    let keys = home.run(["bench", "keys", "--json", "--seconds", "0.01"]).ended(0).json();
+    let rows = keys["results"].as_array().unwrap();
+    let sizes: Vec<_> = rows.iter().map(|row| row["page_size"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [1, 16, 64, 512]);
+    for row in rows {
+        let (keys, tokens) = (row["keys_per_s"].as_f64().unwrap(), row["tokens_per_s"].as_f64().unwrap());
+        assert!(keys > 0.0 && tokens >= keys, "{row}");
+        assert_eq!(row.as_object().unwrap().len(), 3);
+    }
+
+    let memory = home.run(["bench", "alloc", "--json", "--bytes", "4MiB"]).ended(0).json();
+    let rows = memory["results"].as_array().unwrap();
+    assert!(rows.len() >= 4, "{memory}");
+    for row in rows {
+        assert!(["private", "shared", "memfd"].contains(&row["backing"].as_str().unwrap()), "{row}");
+        for name in ["page_size", "bytes", "prefault_threads", "seconds", "gb_per_s", "rss_bytes"] {
+            assert!(row[name].as_f64().unwrap() > 0.0, "{name}: {row}");
+        }
+        assert_eq!(row.as_object().unwrap().len(), 7);
+    }
+}
