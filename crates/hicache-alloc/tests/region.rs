@@ -1,11 +1,8 @@
 //! What a region is made of and what outlives it.
 
-mod machine;
-
 use hicache_alloc::{
     Alignment, AllocError, Backing, HostPool, HugePages, Prefault, Region, RegionSpec, Strides,
 };
-use machine::ReservedPages;
 use rustix::fs::SealFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -42,13 +39,18 @@ fn len_is_what_was_asked_and_capacity_what_is_mapped() {
 
 #[test]
 fn prefault_has_every_page_resident() {
-    let Some(_pages) = ReservedPages::hold("prefault_has_every_page_resident", &[]) else { return };
     for backing in BACKINGS {
         for (prefault, kib) in [(Prefault::On, 1024), (Prefault::Off, 0)] {
-            let region = RegionSpec { len: 1 << 20, backing, prefault, ..Default::default() }.map().unwrap();
+            let region = mapped(backing, prefault);
             assert_eq!(resident_kib(&region), kib, "{backing:?} {prefault:?}");
         }
     }
+}
+
+/// 1 MiB on base pages, whatever huge pages others have reserved.
+fn mapped(backing: Backing, prefault: Prefault) -> Region {
+    let huge_pages = HugePages::Off;
+    RegionSpec { len: 1 << 20, backing, prefault, huge_pages, ..Default::default() }.map().unwrap()
 }
 
 fn resident_kib(region: &Region) -> usize {
@@ -61,12 +63,7 @@ fn resident_kib(region: &Region) -> usize {
 
 #[test]
 fn a_memfd_has_its_blocks_before_the_first_touch() {
-    let Some(_pages) = ReservedPages::hold("a_memfd_has_its_blocks_before_the_first_touch", &[]) else {
-        return;
-    };
-    let region =
-        RegionSpec { len: 1 << 20, backing: Backing::Memfd, prefault: Prefault::Off, ..Default::default() };
-    let region = region.map().unwrap();
+    let region = mapped(Backing::Memfd, Prefault::Off);
     let stat = rustix::fs::fstat(region.fd().unwrap()).unwrap();
     assert_eq!(stat.st_size, 1 << 20);
     assert_eq!(stat.st_blocks * 512, 1 << 20);
