@@ -141,8 +141,15 @@ pub fn namespace_seed(extra_key: Option<&str>, cache_salt: Option<&str>) -> Opti
     Some(PageKey(hasher.finalize().into()))
 }
 
-pub(crate) fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+/// At once, since stores make a path of every key.
+pub(crate) fn write_hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [0; 64];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    f.write_str(str::from_utf8(&text).expect("digits"))
 }
 
 pub(crate) fn parse_hex(text: &str) -> Option<[u8; 32]> {

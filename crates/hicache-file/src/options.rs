@@ -48,7 +48,7 @@ pub struct FileOptions {
     pub direct: Direct,
     /// What moves the bytes.
     pub engine: Engine,
-    /// Threads of the engine; `None`: as many as cores, at least 4.
+    /// Threads of the engine; `None`: 4 a core, at most 32.
     pub threads: Option<NonZeroU32>,
     /// Reads that the ring has in flight; `None`: what was measured best.
     pub depth: Option<NonZeroU32>,
@@ -94,8 +94,7 @@ const DIRECT: OptionSpec = OptionSpec {
     ..spec("direct", "bool, or require", "true", "go past the kernel's page cache (O_DIRECT)")
 };
 const ENGINE: OptionSpec = spec("engine", "auto, io_uring, threads", "auto", "what moves the bytes");
-const THREADS: OptionSpec =
-    spec("threads", "number", "as many as cores, at least 4", "threads of the engine");
+const THREADS: OptionSpec = spec("threads", "number", "4 a core, at most 32", "threads of the engine");
 const DEPTH: OptionSpec = spec("depth", "number", "32", "reads that the ring has in flight");
 const CHECKSUM: OptionSpec =
     spec("checksum", "bool", "true", "write checksums, and trust no page without one");

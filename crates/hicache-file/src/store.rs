@@ -16,12 +16,15 @@ use hicache_core::{
 };
 use std::collections::BTreeMap;
 use std::io;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Workers where the options do not say: as many as cores, and at least this.
-const WORKERS_MIN: usize = 4;
+/// Workers a core where the options do not say: small pages need several under way, since each waits for the device.
+const WORKERS_PER_CORE: usize = 4;
+
+/// Most workers where the options do not say.
+const WORKERS_MAX: usize = 32;
 
 /// Pages in files, one file a page, in one directory or several. Clones are handles of one store.
 #[derive(Clone, Debug)]
@@ -148,9 +151,9 @@ fn path_of(location: &str) -> Result<&str> {
 }
 
 fn workers(options: &FileOptions) -> u32 {
-    let cores =
-        || std::thread::available_parallelism().map_or(WORKERS_MIN, |cores| cores.get().max(WORKERS_MIN));
-    options.threads.map_or_else(|| u32::try_from(cores()).unwrap_or(u32::MAX), std::num::NonZeroU32::get)
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let workers = (cores * WORKERS_PER_CORE).min(WORKERS_MAX) as u32;
+    options.threads.map_or(workers, NonZeroU32::get)
 }
 
 /// Two directories with one identity are one directory under two names, or one is a copy: either way pages would

@@ -448,7 +448,7 @@ fn what_waits_behind_a_stuck_read_is_answered_at_its_deadline_and_never_begun() 
 }
 
 #[test]
-fn dropped_interest_leaves_the_work_and_the_page_to_the_engine() {
+fn b046_dropped_interest_leaves_the_work_and_the_page_to_the_engine() {
     let (stage, gate, armed) = gated(SysCall::Write, FileOptions::default());
     stage.set(0).unwrap();
     armed.store(true, Ordering::SeqCst);

@@ -195,8 +195,9 @@ fn claimed_slots_are_answered_only_when_the_ring_is_done_with_them() {
 }
 
 #[test]
-fn dropped_interest_leaves_the_pages_to_the_ring_until_it_is_done() {
-    let Some((stage, gate)) = gated("dropped_interest_leaves_the_pages_to_the_ring_until_it_is_done") else {
+fn b046_dropped_interest_leaves_the_pages_to_the_ring_until_it_is_done() {
+    let Some((stage, gate)) = gated("b046_dropped_interest_leaves_the_pages_to_the_ring_until_it_is_done")
+    else {
         return;
     };
     for _ in 0..50 {
