@@ -1,6 +1,7 @@
 //! A file store seen through one namespace: batches become jobs.
 
-use crate::engine::{Engine, Job, Lane, Turn, late};
+use crate::engine::{self, Job, Lane, Turn, late};
+use crate::options::Engine;
 use crate::page_file::PageFiles;
 use crate::ring::{Completed, Read};
 use crate::slot::Slot;
@@ -21,13 +22,16 @@ const QUESTIONS: usize = 32;
 /// Gets that a batch has at least to be worth the ring: a lone page is faster by plain calls.
 const RING_BATCH_MIN: usize = 2;
 
+/// Bytes of the largest page that `engine=auto` gives to the ring: from 256 KiB up, workers were faster.
+const RING_PAGE_MAX: usize = 128 * 1024;
+
 /// What a worker does with a read that the ring is done with.
 type Ended = Box<dyn FnOnce(&View, &mut Slot) -> Result<Option<Page>> + Send>;
 
 /// Pages of one namespace, in files.
 #[derive(Debug)]
 pub(crate) struct FileBackend {
-    engine: Arc<Engine>,
+    engine: Arc<engine::Engine>,
     view: Arc<View>,
 }
 
@@ -74,7 +78,7 @@ impl View {
 }
 
 impl FileBackend {
-    pub(crate) fn new(engine: Arc<Engine>, files: Arc<Files>, namespace: Namespace) -> Self {
+    pub(crate) fn new(engine: Arc<engine::Engine>, files: Arc<Files>, namespace: Namespace) -> Self {
         Self { engine, view: Arc::new(View::new(files, namespace)) }
     }
 
@@ -210,6 +214,11 @@ impl FileBackend {
         drop(jobs);
     }
 
+    fn suits_ring(&self) -> bool {
+        let asked = self.view.files.options.engine == Engine::IoUring;
+        asked || self.view.namespace.layout().page_len() <= RING_PAGE_MAX
+    }
+
     /// `None` where it is too far away to be told.
     fn deadline(&self, call: Call) -> Option<Instant> {
         let after = match call.deadline {
@@ -249,7 +258,7 @@ impl StorageBackend for FileBackend {
         let (replies, outcomes, expiry) = replies(batch.len());
         let deadline = self.deadline(call);
         let (mut reads, mut jobs) = (Vec::new(), Vec::new());
-        let ring = self.engine.has_ring() && batch.len() >= RING_BATCH_MIN;
+        let ring = self.engine.has_ring() && batch.len() >= RING_BATCH_MIN && self.suits_ring();
         for (get, reply) in batch.into_iter().zip(replies) {
             if get.into.is_claimed() {
                 // Contract 6: a claimed slot may be used again once its get is answered.
