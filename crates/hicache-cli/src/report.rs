@@ -4,7 +4,7 @@ use crate::failure::{Ending, Result};
 use crate::output::Output;
 use crate::replayer::Replayer;
 use crate::session::Session;
-use hicache::{Fallback, Stats};
+use hicache::{Fallback, Health, Stats};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Report {
             rss_peak_bytes: rss_peak().unwrap_or(0),
             backend: replayer.session().url(),
             mode: mode(replayer.session(), &stats),
-            engine: health.engine,
+            engine: engine(&health, &stats),
             fallbacks: replayer.fallbacks().into_iter().map(Missed::from).collect(),
         }
     }
@@ -124,6 +124,11 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// What moved the pages: the store's engine, unless it is a ring that was given none of them.
+pub(crate) fn engine(health: &Health, stats: &Stats) -> &'static str {
+    if health.engine == "io_uring" && stats.ring == 0 { "threads" } else { health.engine }
 }
 
 /// How most pages moved.

@@ -108,7 +108,7 @@ struct State<T> {
 }
 
 trait Expire: Send + Sync {
-    fn expire(&self, error: &Error) -> usize;
+    fn expire(&self, error: &Error, held: bool) -> usize;
     fn is_over(&self) -> bool;
 }
 
@@ -149,12 +149,12 @@ impl<T> State<T> {
 }
 
 impl<T: Send> Expire for Mutex<State<T>> {
-    fn expire(&self, error: &Error) -> usize {
+    fn expire(&self, error: &Error, held: bool) -> usize {
         let mut state = lock(self);
         let mut waker = None;
         let mut expired = 0;
         for index in 0..state.items.len() {
-            if !state.items[index].held
+            if (held || !state.items[index].held)
                 && let Ok(woken) = state.answer(index, Err(error.clone()))
             {
                 waker = woken.or(waker);
@@ -174,7 +174,13 @@ impl<T: Send> Expire for Mutex<State<T>> {
 impl Expiry {
     /// Answers `error` to every item that has no answer and is not held. Returns how many.
     pub fn expire(&self, error: &Error) -> usize {
-        self.0.upgrade().map_or(0, |state| state.expire(error))
+        self.0.upgrade().map_or(0, |state| state.expire(error, false))
+    }
+
+    /// Answers `error` to every item that has no answer, held or not: for a batch of which nothing was begun.
+    /// Returns how many.
+    pub fn refuse(&self, error: &Error) -> usize {
+        self.0.upgrade().map_or(0, |state| state.expire(error, true))
     }
 
     /// Whether every item is answered, or nobody is left to answer or to ask.

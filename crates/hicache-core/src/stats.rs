@@ -69,6 +69,8 @@ counters! {
     bounced,
     /// Pages that moved through the kernel's page cache.
     buffered,
+    /// Pages served that a ring read.
+    ring,
     /// Workers that panicked and went on.
     worker_restarts,
 }

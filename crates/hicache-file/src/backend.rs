@@ -181,7 +181,7 @@ impl FileBackend {
             })
         });
         let jobs = jobs.collect();
-        self.submit(lane, jobs, outcomes, deadline, expiry)
+        self.submit(lane, (jobs, Vec::new()), outcomes, deadline, expiry)
     }
 
     fn job(&self, deadline: Option<Instant>, run: impl FnOnce(Turn<'_>) + Send + 'static) -> Job {
@@ -191,27 +191,25 @@ impl FileBackend {
     fn submit<T: Send + 'static>(
         &self,
         lane: Lane,
-        jobs: Vec<Job>,
+        (jobs, reads): (Vec<Job>, Vec<Read>),
         outcomes: Pending<Outcomes<T>>,
         deadline: Option<Instant>,
         expiry: Expiry,
     ) -> Pending<Outcomes<T>> {
-        match self.engine.submit(lane, jobs) {
+        match self.engine.submit(lane, jobs, reads) {
             Ok(()) => {
                 if let Some(deadline) = deadline {
                     self.engine.expire_at(deadline, expiry, &self.view.counters);
                 }
             }
-            Err((error, jobs)) => self.refuse(&expiry, &error, jobs),
+            // Nothing was begun: every item, held or not, is answered, and its page goes back.
+            Err((error, jobs, reads)) => {
+                let refused = expiry.refuse(&error);
+                Counters::add(&self.view.counters.errors, refused as u64);
+                drop((jobs, reads));
+            }
         }
         outcomes
-    }
-
-    /// Nothing was queued: every item, held or not, ends now, and its page goes back.
-    fn refuse(&self, expiry: &Expiry, error: &Error, jobs: Vec<Job>) {
-        let refused = expiry.expire(error);
-        Counters::add(&self.view.counters.errors, refused as u64);
-        drop(jobs);
     }
 
     fn suits_ring(&self) -> bool {
@@ -250,7 +248,7 @@ impl StorageBackend for FileBackend {
         let deadline = self.deadline(call);
         let jobs =
             batch.into_iter().zip(replies).map(|(put, reply)| self.set_job(put, reply, deadline)).collect();
-        self.submit(lane, jobs, outcomes, deadline, expiry)
+        self.submit(lane, (jobs, Vec::new()), outcomes, deadline, expiry)
     }
 
     fn batch_get(&self, batch: Vec<Get>, call: Call) -> Pending<Outcomes<Option<Page>>> {
@@ -270,22 +268,7 @@ impl StorageBackend for FileBackend {
                 None => jobs.push(self.get_job(get, reply, deadline)),
             }
         }
-        if !reads.is_empty()
-            && let Err((error, reads)) = self.engine.submit_reads(reads)
-        {
-            match error {
-                Some(error) => {
-                    jobs.extend(reads.into_iter().map(|read| (read.finish)(Completed::Unclear(read.page))));
-                    self.refuse(&expiry, &error, jobs);
-                    return outcomes;
-                }
-                // The ring is gone: workers read.
-                None => {
-                    jobs.extend(reads.into_iter().map(|read| (read.finish)(Completed::Unclear(read.page))))
-                }
-            }
-        }
-        self.submit(lane, jobs, outcomes, deadline, expiry)
+        self.submit(lane, (jobs, reads), outcomes, deadline, expiry)
     }
 
     fn batch_exists(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {

@@ -4,7 +4,7 @@
 //! system call is over when it returns (invariant 4). A deadline answers the caller; the job, if it has begun,
 //! goes on to its end and only then gives its pages back.
 
-use crate::ring::{Read, Ring};
+use crate::ring::{Completed, Read, Ring};
 use crate::slot::Slot;
 use crate::sys::Sys;
 use hicache_core::{Alignment, Counters, Error, ErrorKind, Expiry, Pending, Reply, Result, replies};
@@ -82,6 +82,12 @@ impl Sink {
         drop(queue);
         self.0.wake(count);
     }
+
+    /// `count` reads will have no job: their makers panicked.
+    pub(crate) fn lose(&self, count: usize) {
+        lock(&self.0.queue).away -= count;
+        self.0.work.notify_all();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -136,20 +142,34 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Queues the jobs of one batch: all, or none. One lock, one wake.
-    pub(crate) fn submit(&self, lane: Lane, jobs: Vec<Job>) -> std::result::Result<(), (Error, Vec<Job>)> {
+    /// Takes one batch, whole or not at all: jobs for the workers, reads for the ring. One lock, one wake of each.
+    pub(crate) fn submit(
+        &self,
+        lane: Lane,
+        jobs: Vec<Job>,
+        reads: Vec<Read>,
+    ) -> std::result::Result<(), (Error, Vec<Job>, Vec<Read>)> {
+        let (jobs_count, reads_count) = (jobs.len(), reads.len());
         let mut queue = lock(&self.shared.queue);
         if queue.closed {
-            return Err((closed(), jobs));
+            return Err((closed(), jobs, reads));
         }
         if queue.waiting + queue.away >= JOBS_MAX {
-            return Err((full(queue.waiting + queue.away), jobs));
+            return Err((full(queue.waiting + queue.away), jobs, reads));
         }
-        let count = jobs.len();
-        queue.waiting += count;
+        queue.waiting += jobs_count;
+        queue.away += reads_count;
         queue.lanes[lane as usize].extend(jobs);
         drop(queue);
-        self.shared.wake(count);
+        self.shared.wake(jobs_count);
+        let refused = match &self.ring {
+            _ if reads_count == 0 => Vec::new(),
+            Some(ring) => ring.submit(reads).err().unwrap_or_default(),
+            None => reads,
+        };
+        // The ring is gone: workers read.
+        let redone = refused.into_iter().map(|read| (read.finish)(Completed::Unclear(read.page)));
+        Sink(Arc::clone(&self.shared)).finish(redone.collect());
         Ok(())
     }
 
@@ -171,29 +191,6 @@ impl Engine {
     /// Why the ring that there was reads no more.
     pub(crate) fn ring_failure(&self) -> Option<String> {
         self.ring.as_ref()?.failure()
-    }
-
-    /// Hands reads to the ring. Gives them back with the reason, or without one when there is no ring any more.
-    pub(crate) fn submit_reads(
-        &self,
-        reads: Vec<Read>,
-    ) -> std::result::Result<(), (Option<Error>, Vec<Read>)> {
-        let Some(ring) = &self.ring else { return Err((None, reads)) };
-        let count = reads.len();
-        let mut queue = lock(&self.shared.queue);
-        if queue.closed {
-            return Err((Some(closed()), reads));
-        }
-        if queue.waiting + queue.away >= JOBS_MAX {
-            return Err((Some(full(queue.waiting + queue.away)), reads));
-        }
-        queue.away += count;
-        drop(queue);
-        ring.submit(reads).map_err(|reads| {
-            lock(&self.shared.queue).away -= reads.len();
-            self.shared.work.notify_all();
-            (None, reads)
-        })
     }
 
     /// Ends the wait for a batch at `deadline`.
@@ -244,7 +241,7 @@ impl Engine {
             Turn::Late => reply.send(Err(late())),
         };
         let job = Job { deadline: None, run: Box::new(run), counters: Arc::default() };
-        if let Err((error, _)) = self.submit(lane, vec![job]) {
+        if let Err((error, ..)) = self.submit(lane, vec![job], Vec::new()) {
             return Pending::ready(Err(error));
         }
         Pending::new(async move { outcomes.await.into_iter().next().expect("one outcome for one reply") })

@@ -288,7 +288,11 @@ impl PageFiles<'_> {
     ) -> Result<Option<Page>> {
         let Ok(trailer) = trailer else { return self.get(key, into, slot) };
         match self.judge(key, into, trailer) {
-            Ok((page, verified)) => Ok(self.serve(page, verified, Mode::Direct(self.root.block()))),
+            Ok((page, verified)) => {
+                let served = self.serve(page, verified, Mode::Direct(self.root.block()));
+                Counters::add(&self.counters.ring, u64::from(served.is_some()));
+                Ok(served)
+            }
             Err((_, Some(into))) => self.get(key, into, slot),
             Err((flaw, None)) => Err(self.root.failed("get page", "", io::Error::other(flaw.to_string()))),
         }

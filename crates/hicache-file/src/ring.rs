@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -184,6 +185,10 @@ struct Turn<'a> {
     inbox: &'a Inbox,
     sink: Sink,
     waiting: VecDeque<Read>,
+    /// Jobs of reads that are over.
+    done: Vec<Job>,
+    /// Reads that were taken in and not handed over.
+    owed: usize,
     table: Vec<Option<InFlight>>,
     free: Vec<usize>,
     tails: HostPool,
@@ -209,6 +214,8 @@ impl<'a> Turn<'a> {
             inbox,
             sink,
             waiting: VecDeque::new(),
+            done: Vec::new(),
+            owed: 0,
             table: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
             tails,
@@ -220,36 +227,47 @@ impl<'a> Turn<'a> {
     }
 
     fn run(mut self) {
+        match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+            Ok(Ok(())) => (),
+            Ok(Err(error)) => self.fail(&error),
+            // Unwinding would free what the kernel has.
+            Err(_) => self.fail(&io::Error::other("its thread panicked")),
+        }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
         loop {
             let stop = self.take_letters();
-            let mut done = self.start_reads();
+            self.start_reads();
             let idle = self.free.len() == self.table.len();
             if stop && idle && self.waiting.is_empty() {
-                self.sink.finish(done);
-                return;
+                self.hand_over();
+                return Ok(());
             }
-            if done.is_empty() {
+            if self.done.is_empty() {
                 self.arm();
-                if let Err(error) = self.enter() {
-                    self.fail(&error);
-                    return;
-                }
+                self.enter()?;
             }
-            done.extend(self.reap());
-            self.sink.finish(done);
+            self.reap();
+            self.hand_over();
         }
+    }
+
+    fn hand_over(&mut self) {
+        self.owed -= self.done.len();
+        self.sink.finish(std::mem::take(&mut self.done));
     }
 
     /// Moves what came in to what waits. True when no more will come.
     fn take_letters(&mut self) -> bool {
         let mut letters = lock(&self.inbox.letters);
+        self.owed += letters.reads.len();
         self.waiting.append(&mut letters.reads);
         letters.stop
     }
 
-    /// Starts what there is room for. Returns the jobs of those that are too late.
-    fn start_reads(&mut self) -> Vec<Job> {
-        let mut late = Vec::new();
+    /// Starts what there is room for, and ends what is too late.
+    fn start_reads(&mut self) {
         while let Some(read) = self.waiting.front() {
             let in_flight = self.table.len() - self.free.len();
             if in_flight > 0 && self.bytes + read.page.len() > BYTES_MAX {
@@ -259,7 +277,7 @@ impl<'a> Turn<'a> {
             let Some(read) = self.waiting.pop_front() else { break };
             if read.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 self.free.push(index);
-                late.push((read.finish)(Completed::Late(read.page)));
+                self.done.push((read.finish)(Completed::Late(read.page)));
                 continue;
             }
             self.bytes += read.page.len();
@@ -267,7 +285,6 @@ impl<'a> Turn<'a> {
             self.table[index] = Some(record);
             self.push_chain(index);
         }
-        late
     }
 
     fn push_chain(&mut self, index: usize) {
@@ -323,10 +340,9 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// The jobs of the reads that are over.
-    fn reap(&mut self) -> Vec<Job> {
+    /// Ends the reads that are over.
+    fn reap(&mut self) {
         let completions: Vec<cqueue::Entry> = self.ring.completion().collect();
-        let mut done = Vec::new();
         for completion in completions {
             if completion.user_data() == WAKE {
                 self.armed = false;
@@ -350,9 +366,8 @@ impl<'a> Turn<'a> {
             let Some(record) = self.table[index].take() else { continue };
             self.free.push(index);
             self.bytes -= record.read.page.len();
-            done.push(record.complete());
+            self.done.push(record.complete());
         }
-        done
     }
 
     /// Nothing is freed that the kernel may have, nobody is left waiting, and nothing more is taken.
@@ -360,17 +375,19 @@ impl<'a> Turn<'a> {
         tracing::error!(%error, "the ring failed; its pages are leaked, and reads go to the workers from now on");
         let mut letters = lock(&self.inbox.letters);
         letters.failed = Some(error.to_string());
+        self.owed += letters.reads.len();
         self.waiting.append(&mut letters.reads);
         drop(letters);
-        let mut jobs: Vec<Job> = Vec::new();
         for record in self.table.iter_mut().filter_map(Option::take) {
             let InFlight { read, parts, tail, .. } = record;
             let Read { finish, page, path, view, .. } = read;
             std::mem::forget((page, path, view, parts, tail));
-            jobs.push(finish(Completed::Lost));
+            self.done.push(finish(Completed::Lost));
         }
-        jobs.extend(self.waiting.drain(..).map(|read| (read.finish)(Completed::Unclear(read.page))));
-        self.sink.finish(jobs);
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        self.done.extend(waiting.map(|read| (read.finish)(Completed::Unclear(read.page))));
+        self.hand_over();
+        self.sink.lose(self.owed);
         std::mem::forget(self.ring);
     }
 }
@@ -417,6 +434,11 @@ fn build(depth: u32) -> Result<IoUring, String> {
         built => built,
     };
     let ring = ring.map_err(|error| format!("io_uring_setup: {error}; {}", likely_cause(&error)))?;
+    if !ring.params().is_feature_skip_cqe_on_success() {
+        return Err(
+            "this kernel's io_uring tells of chains in another way; it is older than 5.17".to_string()
+        );
+    }
     let mut probe = Probe::new();
     let probed = ring.submitter().register_probe(&mut probe);
     probed.map_err(|error| format!("probing its operations: {error}; {}", likely_cause(&error)))?;

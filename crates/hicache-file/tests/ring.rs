@@ -250,6 +250,64 @@ fn b047_a_ring_that_fails_answers_everybody_leaks_what_the_kernel_has_and_gives_
 }
 
 #[test]
+fn a_panic_on_the_rings_thread_frees_nothing_that_the_kernel_has_and_hangs_nobody() {
+    let test = "a_panic_on_the_rings_thread_frees_nothing_that_the_kernel_has_and_hangs_nobody";
+    let broken = Arc::new(AtomicBool::new(false));
+    let breaks = Arc::clone(&broken);
+    let rule = move |call, _: &str| {
+        assert!(call != SysCall::Completion || !breaks.load(Ordering::SeqCst), "a defect");
+        Verdict::Pass
+    };
+    let Some(stage) = stage(test, rule) else { return };
+    (0..20).for_each(|n| assert!(stage.set(n).is_ok()));
+    broken.store(true, Ordering::SeqCst);
+    let outcomes = get_all(&stage, 0..20, Call::default()).wait();
+    assert_eq!(outcomes.len(), 20);
+    assert!(outcomes.first_error().is_some());
+    drop(outcomes);
+    assert_eq!(stage.store.health().engine, "threads");
+    all_right(get_all(&stage, 0..20, Call::default()).wait(), 0);
+    Pending::new({
+        let store = stage.store.clone();
+        async move { store.close().await }
+    })
+    .wait()
+    .unwrap();
+}
+
+#[test]
+fn a_batch_of_any_length_is_taken_whole() {
+    let test = "a_batch_of_any_length_is_taken_whole";
+    if stage(test, |_, _| Verdict::Pass).is_none() {
+        return;
+    }
+    let stage = Stage::with(4096, options(), None);
+    stage.set(7).unwrap();
+    let pool = stage::pool(&stage.layout, 70_000, stage.backend.capabilities().alignment);
+    let gets = pool.alloc(70_000).unwrap().into_iter().map(|into| Get { key: key(7), into }).collect();
+    let outcomes = stage.backend.batch_get(gets, Call::default()).wait();
+    assert_eq!(outcomes.prefix_len(Option::is_some), 70_000);
+    assert_eq!(stage.backend.stats().ring, 70_000);
+}
+
+#[test]
+fn a_refused_batch_says_why_to_claimed_slots_too() {
+    let Some((stage, _)) = gated("a_refused_batch_says_why_to_claimed_slots_too") else { return };
+    Pending::new({
+        let store = stage.store.clone();
+        async move { store.close().await }
+    })
+    .wait()
+    .unwrap();
+    let into = (0..2).map(|n| stage.pool.claim(PageIndex::new(n)).unwrap());
+    let gets = into.map(|into| Get { key: key(1), into }).collect();
+    for outcome in stage.backend.batch_get(gets, Call::default()).wait() {
+        assert!(outcome.unwrap_err().to_string().contains("the store was closed"));
+    }
+    stage.all_slots_come_back();
+}
+
+#[test]
 fn b047_a_turn_that_is_refused_for_a_moment_loses_nothing() {
     let test = "b047_a_turn_that_is_refused_for_a_moment_loses_nothing";
     let turns = AtomicUsize::new(0);

@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Step};
 use crate::output::Output;
 use crate::progress;
-use crate::report::{Missed, mode};
+use crate::report::{Missed, engine, mode};
 use crate::session::{self, Session};
 use crate::{page_cache, workload};
 use hicache::{
@@ -122,16 +122,18 @@ impl<'a> Bench<'a> {
         let exists = self.exists()?;
         bar.finish_and_clear();
         let health = self.session.store().health();
+        let stats = self.backend.stats();
+        let engine = engine(&health, &stats);
         let missed = self.pool.region().fallbacks().iter().cloned().chain(health.fallbacks);
         Ok(Figures {
             write,
             rewrite,
             read,
             exists,
-            engine: health.engine,
-            mode: mode(self.session, &self.backend.stats()),
+            engine,
+            mode: mode(self.session, &stats),
             memory: memory(self.pool.region()),
-            depth: depth(self.args, health.engine),
+            depth: depth(self.args, engine),
             batch: self.args.batch.get(),
             page_bytes: self.page_len(),
             format: health.format,
