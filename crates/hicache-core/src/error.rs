@@ -39,6 +39,10 @@ pub enum ErrorKind {
     Closed,
     /// The operating system or the network failed.
     Io,
+    /// The service is not there, or fails so often that it is not asked for a while; later it may be.
+    Unavailable,
+    /// The service asks for fewer requests.
+    Throttled,
 }
 
 impl ErrorKind {
@@ -57,6 +61,8 @@ impl ErrorKind {
             Self::AlreadyOpen => "already open",
             Self::Closed => "closed",
             Self::Io => "input/output error",
+            Self::Unavailable => "unavailable",
+            Self::Throttled => "throttled",
         }
     }
 }

@@ -71,6 +71,8 @@ counters! {
     buffered,
     /// Pages served that a ring read.
     ring,
+    /// Requests to a service that were sent again.
+    retries,
     /// Workers that panicked and went on.
     worker_restarts,
 }
