@@ -9,6 +9,7 @@
 
 mod allocator;
 mod budget;
+mod checksum;
 mod error;
 mod key;
 mod layout;
@@ -19,6 +20,7 @@ mod outcome;
 mod pending;
 mod pool_set;
 mod prefix;
+mod record;
 mod registry;
 mod restorable;
 mod stats;
@@ -29,6 +31,7 @@ mod usable;
 
 pub use allocator::{AllocatorType, get_allocator_type};
 pub use budget::{PoolShare, split_budget};
+pub use checksum::Checksum;
 pub use error::{Error, ErrorKind, Result};
 pub use hicache_alloc::{
     Alignment, AllocError, Backing, Budget, Busy, Fallback, HostPool, HugePageSize, HugePages, Lock, Machine,
@@ -44,6 +47,7 @@ pub use outcome::{Expiry, Outcomes, Reply, replies};
 pub use pending::Pending;
 pub use pool_set::{PoolGet, PoolLookup, PoolPages, PoolPut, PoolSet, Sidecar};
 pub use prefix::{Prefix, PrefixWait};
+pub use record::{Unsealed, seal};
 pub use registry::{StoreFactory, StoreRegistry};
 pub use restorable::Restorable;
 pub use stats::{Counters, Stats};

@@ -57,7 +57,7 @@ impl PageFiles<'_> {
     /// Makes the record, or checks the one that is there.
     fn record_namespace(&self, folder: &str) -> io::Result<()> {
         let path = format!("{folder}/{}", record::NAMESPACE);
-        let text = record::encode_namespace(self.namespace);
+        let text = self.namespace.to_record();
         for _ in 0..ATTEMPTS_MAX {
             match self.root.read_namespace(self.namespace.digest()) {
                 Ok(Ok(held)) => return held.check_layout(self.namespace).map_err(io::Error::other),

@@ -6,8 +6,8 @@ use crate::root::{Root, page_folder, page_path};
 use crate::slot::{Slot, copy_in, copy_out};
 use crate::standing::{Opened, Standing, is_absence};
 use crate::sys::{ReadInto, WriteFrom};
-use crate::trailer::{Checksum, Flaw, Shape, Trailer, layout_mark};
-use hicache_core::{Alignment, Counters, Namespace, Page, PageKey, PageMut, Put, Result, Stored};
+use crate::trailer::{Flaw, Shape, Trailer};
+use hicache_core::{Alignment, Checksum, Counters, Namespace, Page, PageKey, PageMut, Put, Result, Stored};
 use rustix::fs::OFlags;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -116,7 +116,7 @@ impl PageFiles<'_> {
             key: put.key,
             parent: put.parent,
             namespace: self.namespace.digest(),
-            layout: layout_mark(self.namespace.layout()),
+            layout: self.namespace.layout().mark(),
             payload_len: put.page.len() as u64,
             written_ms: now_ms(),
             checksum: self.checksum.then(|| Checksum::of(&put.page)),

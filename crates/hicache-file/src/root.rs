@@ -238,7 +238,7 @@ impl Root {
             }
             bytes => bytes?,
         };
-        Ok(record::decode_namespace(&String::from_utf8_lossy(&bytes)).and_then(|namespace| {
+        Ok(Namespace::from_record(&String::from_utf8_lossy(&bytes)).and_then(|namespace| {
             if namespace.digest() == digest {
                 Ok(namespace)
             } else {

@@ -4,8 +4,8 @@ use crate::page_file::PageFiles;
 use crate::root::BAD;
 use crate::slot::Slot;
 use crate::sys::ReadInto;
-use crate::trailer::{Checksum, Flaw, Shape, Trailer, layout_mark};
-use hicache_core::{Alignment, Error, ErrorKind, PageKey};
+use crate::trailer::{Flaw, Shape, Trailer};
+use hicache_core::{Alignment, Checksum, Error, ErrorKind, PageKey};
 use rustix::fs::{FileType, OFlags, Stat};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -153,7 +153,7 @@ impl PageFiles<'_> {
         };
         let shape = Shape { payload_len: trailer.payload_len as usize, block };
         trailer.namespace == self.namespace.digest()
-            && trailer.layout != layout_mark(self.namespace.layout())
+            && trailer.layout != self.namespace.layout().mark()
             && trailer.payload_len < len as u64
             && shape.file_len() == len
     }

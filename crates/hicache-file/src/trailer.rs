@@ -24,15 +24,13 @@
 //! | 152 | | zeros, reserved |
 //! | block - 8 | 8 | CRC-64/NVME over the block before it |
 
-use crc_fast::CrcAlgorithm::Crc64Nvme;
-use hicache_core::{Alignment, Digest, Namespace, Page, PageKey, PageLayout};
+use hicache_core::{Alignment, Checksum, Digest, Namespace, Page, PageKey};
 use std::fmt;
 use std::ops::Range;
 
 const MAGIC: &[u8; 8] = b"HICACHEP";
 const VERSION: u32 = 1;
 const HAS_PARENT: u32 = 1;
-const COPY_LEN: usize = 16 * 1024;
 
 /// Where the parts of a page file lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +45,7 @@ pub(crate) struct Trailer {
     pub(crate) key: PageKey,
     pub(crate) parent: Option<PageKey>,
     pub(crate) namespace: Digest,
-    /// [`layout_mark`] of the page's layout.
+    /// [`PageLayout::mark`](hicache_core::PageLayout::mark) of the page's layout.
     pub(crate) layout: u64,
     pub(crate) payload_len: u64,
     pub(crate) written_ms: u64,
@@ -139,7 +137,7 @@ impl Trailer {
             put(128, &1u32.to_le_bytes());
             put(136, &checksum.to_le_bytes());
         }
-        seal.copy_from_slice(&crc_fast::checksum(Crc64Nvme, sealed).to_le_bytes());
+        seal.copy_from_slice(&Checksum::of_bytes(sealed).to_le_bytes());
     }
 
     /// Reads padding and trailer. Every bit of them is checked.
@@ -150,7 +148,7 @@ impl Trailer {
         if &sealed[..8] != MAGIC {
             return wrong("it has no trailer of ours");
         }
-        if crc_fast::checksum(Crc64Nvme, sealed).to_le_bytes() != seal {
+        if Checksum::of_bytes(sealed).to_le_bytes() != seal {
             return wrong("its trailer fails its checksum");
         }
         if word(sealed, 8) != VERSION {
@@ -186,7 +184,7 @@ impl Trailer {
             return wrong(format!("it holds a page of another namespace, {}", self.namespace));
         }
         let payload_len = namespace.layout().page_len();
-        if self.layout != layout_mark(namespace.layout()) {
+        if self.layout != namespace.layout().mark() {
             return Err(Flaw::Foreign);
         }
         if self.payload_len != payload_len as u64 {
@@ -194,11 +192,6 @@ impl Trailer {
         }
         Ok(())
     }
-}
-
-/// What tells layouts apart in a trailer.
-pub(crate) fn layout_mark(layout: &PageLayout) -> u64 {
-    crc_fast::checksum(Crc64Nvme, layout.to_string().as_bytes())
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -212,42 +205,4 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 /// The checksum that a page's file carries: CRC-64/NVME over its bytes, piece by piece.
 pub fn checksum(page: &Page) -> u64 {
     Checksum::of(page)
-}
-
-/// CRC-64/NVME, fed in parts.
-#[derive(Debug)]
-pub(crate) struct Checksum(crc_fast::Digest);
-
-impl Checksum {
-    pub(crate) fn new() -> Self {
-        Self(crc_fast::Digest::new(Crc64Nvme))
-    }
-
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub(crate) fn finish(&self) -> u64 {
-        self.0.finalize()
-    }
-
-    /// Of a page, piece by piece. Memory that others may write is copied out first, a little at a time
-    /// (invariant 6).
-    pub(crate) fn of(page: &Page) -> u64 {
-        let mut checksum = Self::new();
-        let mut copy = [0; COPY_LEN];
-        for plane in 0..page.planes() {
-            if let Some(bytes) = page.bytes(plane) {
-                checksum.add(bytes);
-                continue;
-            }
-            let piece = page.piece(plane);
-            for at in (0..piece.len()).step_by(COPY_LEN) {
-                let part = &mut copy[..COPY_LEN.min(piece.len() - at)];
-                piece.copy_to(at, part);
-                checksum.add(part);
-            }
-        }
-        checksum.finish()
-    }
 }
