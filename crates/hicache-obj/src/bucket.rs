@@ -1,0 +1,230 @@
+//! The bucket: one client for it, and what was learned of the service behind it.
+
+use crate::breaker::Breaker;
+use crate::client;
+use crate::options::{ChecksumMode, ObjOptions, parse_region};
+use crate::place::Place;
+use crate::tries::Ask;
+use crate::trouble::{Kind, Trouble};
+use aws_credential_types::provider::ProvideCredentials;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::{IdentityCache, Region, SharedCredentialsProvider};
+use hicache_core::{Error, ErrorKind, Fallback, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Reads refused one after another, and none granted, before the store says so of itself.
+const FORBIDDEN_MANY: u64 = 16;
+
+/// How long credentials may take to be had when the store is opened.
+const CREDENTIALS_WAIT: Duration = Duration::from_secs(10);
+
+/// A bucket, or a part of one, at a service.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    client: RwLock<Client>,
+    /// `None`: requests are not signed.
+    credentials: Option<SharedCredentialsProvider>,
+    place: Place,
+    options: ObjOptions,
+    breaker: Breaker,
+    /// The service is given a checksum of an upload.
+    gives_checksum: AtomicBool,
+    /// Uploads are conditional on nothing being there.
+    gives_condition: AtomicBool,
+    /// Reads refused since one was granted.
+    forbidden: AtomicU64,
+    fallbacks: Mutex<Vec<Fallback>>,
+}
+
+impl Bucket {
+    pub(crate) fn new(place: Place, options: ObjOptions) -> Result<Self> {
+        let gives_checksum = match options.checksum_mode {
+            ChecksumMode::Off => false,
+            ChecksumMode::Crc64Nvme => true,
+            ChecksumMode::Auto => !options.is_custom(),
+        };
+        let (client, credentials) = client::build(&place, &options)?;
+        Ok(Self {
+            client: RwLock::new(client),
+            credentials,
+            place,
+            options,
+            breaker: Breaker::default(),
+            gives_checksum: AtomicBool::new(gives_checksum),
+            gives_condition: AtomicBool::new(true),
+            forbidden: AtomicU64::new(0),
+            fallbacks: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.place.bucket
+    }
+
+    pub(crate) fn options(&self) -> &ObjOptions {
+        &self.options
+    }
+
+    pub(crate) fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    pub(crate) fn gives_checksum(&self) -> bool {
+        self.gives_checksum.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn gives_condition(&self) -> bool {
+        self.gives_condition.load(Ordering::Relaxed)
+    }
+
+    /// What was asked for and not got, and what holds the store up now.
+    pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
+        let mut told = self.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(why) = self.breaker.why_open() {
+            told.push(Fallback { what: "s3", why: format!("the service does not answer: {why}") });
+        }
+        if self.forbidden.load(Ordering::Relaxed) >= FORBIDDEN_MANY {
+            let why =
+                "every page asked for was refused (403) and none granted: these may be refusals, not misses";
+            told.push(Fallback { what: "s3_permission", why: why.to_string() });
+        }
+        told
+    }
+
+    fn tell(&self, what: &'static str, why: String) {
+        tracing::warn!(what, why, "fallback");
+        self.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).push(Fallback { what, why });
+    }
+
+    /// A read was granted, or found nothing.
+    pub(crate) fn is_permitted(&self) {
+        if self.forbidden.load(Ordering::Relaxed) > 0 {
+            self.forbidden.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A read was refused. Whether that is a miss.
+    pub(crate) fn is_forbidden_miss(&self) -> bool {
+        if self.forbidden.fetch_add(1, Ordering::Relaxed) + 1 == FORBIDDEN_MANY {
+            tracing::warn!(bucket = self.name(), "every page asked for is refused (403)");
+        }
+        self.options.forbidden_is_miss
+    }
+
+    /// Signs for another region from now on. False where that is not a region, or the one already signed for.
+    pub(crate) fn move_to(&self, region: &str) -> bool {
+        let Ok(region) = parse_region(region) else { return false };
+        let mut client = self.client.write().unwrap_or_else(PoisonError::into_inner);
+        if client.config().region().is_some_and(|held| held.as_ref() == region) {
+            return false;
+        }
+        self.tell("s3_region", format!("the bucket is in {region}: requests are signed for it from now on"));
+        *client = client::rebuild(&client, |config| config.region(Region::new(region)));
+        true
+    }
+
+    /// Asks for credentials anew. False where there are no others to be had.
+    pub(crate) fn renew_credentials(&self) -> bool {
+        use crate::options::Credentials::{Anonymous, Static};
+        if matches!(self.options.credentials, Static { .. } | Anonymous) {
+            return false;
+        }
+        let mut client = self.client.write().unwrap_or_else(PoisonError::into_inner);
+        *client = client::rebuild(&client, |config| config.identity_cache(IdentityCache::lazy().build()));
+        true
+    }
+
+    /// Leaves out from now on what the service refused. False where it was not sent, or was asked for.
+    pub(crate) fn go_without(&self, what: &str) -> bool {
+        let checksum = self.gives_checksum() && self.options.checksum_mode == ChecksumMode::Auto;
+        match what {
+            "checksum" | "" if checksum => {
+                self.gives_checksum.store(false, Ordering::Relaxed);
+                let why = "the service refuses x-amz-checksum-crc64nvme; the page's own checksum protects it";
+                self.tell("checksum_mode", why.to_string());
+                true
+            }
+            "condition" | "" if self.gives_condition() => {
+                self.gives_condition.store(false, Ordering::Relaxed);
+                let why =
+                    "the service does not know If-None-Match: pages are asked for before they are stored";
+                self.tell("conditional_write", why.to_string());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether there are credentials. Asked when the store is opened, not at the first page.
+    pub(crate) async fn check_credentials(&self) -> std::result::Result<(), Trouble> {
+        let Some(provider) = &self.credentials else { return Ok(()) };
+        let Ok(keys) = tokio::time::timeout(CREDENTIALS_WAIT, provider.provide_credentials()).await else {
+            let why = "the credentials could not be had in time";
+            return Err(Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why)
+                .fix("say which with credentials, or set access_key and secret_key"));
+        };
+        keys.map(drop).map_err(|error| crate::trouble::no_credentials(&error))
+    }
+
+    /// Trouble, to the caller.
+    pub(crate) fn error(&self, ask: &Ask<'_>, trouble: Trouble) -> Error {
+        let kind = match &trouble.kind {
+            Kind::Absent | Kind::Condition => ErrorKind::Io,
+            Kind::Forbidden | Kind::Expired | Kind::Skewed => ErrorKind::PermissionDenied,
+            Kind::Throttled => ErrorKind::Throttled,
+            Kind::Outage | Kind::NotAsked => ErrorKind::Unavailable,
+            Kind::Stalled | Kind::Late => ErrorKind::Timeout,
+            Kind::Region(_) => ErrorKind::InvalidConfig,
+            Kind::Unknown(_) => ErrorKind::Unsupported,
+            Kind::Refused(kind) => *kind,
+            Kind::Flaw(_) => ErrorKind::Corrupt,
+        };
+        let mut error = Error::new(kind, ask.operation).why(&trouble.why).with("bucket", self.name());
+        if !ask.name.is_empty() {
+            error = error.with("key", ask.name);
+        }
+        if let Some(status) = trouble.told.status {
+            error = error.with("status", status);
+        }
+        if let Some(code) = &trouble.told.code {
+            error = error.with("code", code);
+        }
+        if let Some(request_id) = &trouble.told.request_id {
+            error = error.with("request_id", request_id);
+        }
+        match &trouble.kind {
+            Kind::Region(region) => {
+                let signed = self.client();
+                let signed = signed.config().region().map_or("none", |region| region.as_ref()).to_string();
+                error = error.with("region", signed).with("expected_region", region);
+                error = error.fix("set region to the bucket's");
+            }
+            Kind::Unknown(_) if self.gives_checksum() => {
+                error = error.with("header", "x-amz-checksum-crc64nvme").with("checksum_mode", "crc64nvme");
+                error = error.fix("set checksum_mode=off");
+            }
+            Kind::Stalled => {
+                error = error.with("read_timeout", format_args!("{:?}", self.options.read_timeout))
+            }
+            _ => (),
+        }
+        if let Some(fix) = &trouble.told.fix {
+            error = error.fix(fix);
+        }
+        let later = matches!(
+            trouble.kind,
+            Kind::Throttled | Kind::Outage | Kind::NotAsked | Kind::Stalled | Kind::Late
+        );
+        if later { error.retryable() } else { error }
+    }
+}

@@ -1,0 +1,174 @@
+//! The SDK's client: connections, TLS, credentials and addressing, as the options say.
+
+use crate::options::{Credentials, ObjOptions, Proxy};
+use crate::place::{Place, is_path_style};
+use aws_config::ecs::EcsCredentialsProvider;
+use aws_config::environment::EnvironmentVariableCredentialsProvider;
+use aws_config::imds::credentials::ImdsCredentialsProvider;
+use aws_config::meta::credentials::CredentialsProviderChain;
+use aws_config::profile::ProfileFileCredentialsProvider;
+use aws_config::provider_config::ProviderConfig;
+use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
+use aws_credential_types::Credentials as Keys;
+use aws_sdk_s3::config::{
+    BehaviorVersion, IdentityCache, Region, RequestChecksumCalculation, ResponseChecksumValidation,
+    SharedCredentialsProvider, SharedHttpClient, StalledStreamProtectionConfig,
+};
+use aws_sdk_s3::{Client, Config};
+use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
+use aws_smithy_http_client::pool::{self, ConnectionPool};
+use aws_smithy_http_client::proxy::ProxyConfig;
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
+use aws_smithy_runtime_api::shared::IntoShared;
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+use hicache_core::{Error, ErrorKind, Result};
+use std::path::Path;
+
+/// The region that services of one's own take where none is named.
+const REGION: &str = "us-east-1";
+
+/// What is retried, and until when, is decided in `tries.rs`; the SDK is to try once. Its checksums would frame the
+/// body in chunks; the store's own is in the metadata, and where the service is given one it is computed beforehand.
+pub(crate) fn build(
+    place: &Place,
+    options: &ObjOptions,
+) -> Result<(Client, Option<SharedCredentialsProvider>)> {
+    let http = http_client(options)?;
+    let region = match (&options.region, &options.endpoint) {
+        (Some(region), _) => region.clone(),
+        (None, Some(_)) => REGION.to_string(),
+        (None, None) => {
+            return Err(invalid("the bucket's region is not known").fix("set region, or an endpoint"));
+        }
+    };
+    let (path_style, _) = is_path_style(options, &place.bucket);
+    let mut config = Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(region.clone()))
+        .force_path_style(path_style)
+        .http_client(http.clone())
+        .sleep_impl(TokioSleep::new())
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(TimeoutConfig::builder().connect_timeout(options.connect_timeout).build())
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+        .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+        .disable_s3_express_session_auth(options.is_custom());
+    let provider = credentials(options, http, &region);
+    config = match &provider {
+        Some(provider) => {
+            config.credentials_provider(provider.clone()).identity_cache(IdentityCache::lazy().build())
+        }
+        None => config.allow_no_auth(),
+    };
+    if let Some(endpoint) = &options.endpoint {
+        config = config.endpoint_url(endpoint.url());
+    }
+    Ok((Client::from_conf(config.build()), provider))
+}
+
+/// The same client with something changed.
+pub(crate) fn rebuild(
+    client: &Client,
+    change: impl FnOnce(aws_sdk_s3::config::Builder) -> aws_sdk_s3::config::Builder,
+) -> Client {
+    Client::from_conf(change(client.config().to_builder()).build())
+}
+
+fn http_client(options: &ObjOptions) -> Result<SharedHttpClient> {
+    let endpoint = options.endpoint.as_ref();
+    let builder = ConnectionPool::builder()
+        .idle_timeout(options.idle_timeout)
+        .tcp_nodelay(true)
+        .sleep_impl(TokioSleep::new())
+        .proxy_config(proxy(options)?);
+    let plain = endpoint.is_some_and(|endpoint| !endpoint.is_secure()) && options.ca_bundle.is_none();
+    let built = if plain {
+        builder.build_http()
+    } else {
+        let mut trust = TrustStore::default();
+        if let Some(path) = &options.ca_bundle {
+            trust = trust.with_pem_certificate(read_certificates(path)?);
+        }
+        let context = TlsContext::builder().with_trust_store(trust).build();
+        let context = context.map_err(|error| invalid("TLS cannot be set up").because(error))?;
+        builder.tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https()
+    };
+    let pool = built.map_err(|error| invalid("the HTTP client cannot be set up").because(error))?;
+    let client = pool::Client::new(&pool)
+        .map_err(|error| invalid("the HTTP client cannot be set up").because(error))?;
+    Ok(client.into_shared())
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<u8>> {
+    let unusable = |why: String| invalid(why).with("ca_bundle", path.display());
+    let bytes = std::fs::read(path)
+        .map_err(|error| unusable("the file of certificates cannot be read".to_string()).because(error))?;
+    if !bytes.windows(27).any(|window| window == b"-----BEGIN CERTIFICATE-----") {
+        return Err(unusable("the file holds no certificate in PEM".to_string()));
+    }
+    Ok(bytes)
+}
+
+fn proxy(options: &ObjOptions) -> Result<ProxyConfig> {
+    let loopback = options.endpoint.as_ref().is_some_and(crate::place::Endpoint::is_loopback);
+    match &options.proxy {
+        Proxy::Off => Ok(ProxyConfig::disabled()),
+        Proxy::Auto if loopback => Ok(ProxyConfig::disabled()),
+        Proxy::Auto => Ok(ProxyConfig::from_env()),
+        Proxy::Url(url) => ProxyConfig::all(url.as_str())
+            .map_err(|_| invalid("the proxy's URL cannot be used").fix("write proxy=http://host:port")),
+    }
+}
+
+/// Who signs; `None`: nobody.
+fn credentials(
+    options: &ObjOptions,
+    http: SharedHttpClient,
+    region: &str,
+) -> Option<SharedCredentialsProvider> {
+    // The services that hand out credentials are asked over the same HTTP client.
+    let config = ProviderConfig::empty()
+        .with_http_client(http)
+        .with_sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
+        .with_time_source(aws_smithy_async::time::SystemTimeSource::new())
+        .with_behavior_version(Some(BehaviorVersion::latest()))
+        .with_region(Some(Region::new(region.to_string())));
+    let container = || EcsCredentialsProvider::builder().configure(&config).build();
+    let instance = || ImdsCredentialsProvider::builder().configure(&config).build();
+    let profile = |name: Option<&String>| {
+        let builder = ProfileFileCredentialsProvider::builder().configure(&config);
+        match name {
+            Some(name) => builder.profile_name(name).build(),
+            None => builder.build(),
+        }
+    };
+    let environment = EnvironmentVariableCredentialsProvider::new;
+    Some(match &options.credentials {
+        Credentials::Anonymous => return None,
+        Credentials::Static { access_key, secret_key, session_token } => SharedCredentialsProvider::new(
+            Keys::new(access_key, secret_key, session_token.clone(), None, "hicache"),
+        ),
+        Credentials::Environment => SharedCredentialsProvider::new(environment()),
+        Credentials::Profile(name) => SharedCredentialsProvider::new(profile(name.as_ref())),
+        Credentials::Container => SharedCredentialsProvider::new(container()),
+        Credentials::Instance => SharedCredentialsProvider::new(instance()),
+        Credentials::Auto => {
+            let web = WebIdentityTokenCredentialsProvider::builder().configure(&config).build();
+            let chain = CredentialsProviderChain::first_try("environment", environment())
+                .or_else("profile", profile(None))
+                .or_else("web identity", web)
+                .or_else("container", container());
+            SharedCredentialsProvider::new(if options.is_custom() {
+                chain
+            } else {
+                chain.or_else("instance", instance())
+            })
+        }
+    })
+}
+
+fn invalid(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidConfig, "open store").why(why)
+}

@@ -1,0 +1,288 @@
+//! The store's own runtime, and the queue in front of it.
+//!
+//! A batch becomes jobs in one of four lanes; at most so many run at once, each on a task that takes the next job when
+//! it is done with one. The runtime belongs to a thread of its own, which ends it when the store is closed or gone
+//! and what was accepted is done: it is never dropped inside a task of the caller's.
+
+use futures_util::FutureExt;
+use hicache_core::{Error, ErrorKind, Outcomes, Pending, Priority, Reply, Result, replies};
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, ThreadId};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Jobs that may wait. A caller with more of them is told so, rather than let the queue grow.
+pub(crate) const QUEUE_MAX: usize = 65_536;
+
+/// Every so many jobs, one comes from the lane that is last in line, so that none starves.
+const FAIR_TURN: u32 = 8;
+
+/// Work on one item, which owns its page.
+pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What goes first: gets before sets, and either before what nobody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Read,
+    Write,
+    BackgroundRead,
+    BackgroundWrite,
+}
+
+/// The runtime and its queue.
+pub(crate) struct Crew {
+    shared: Arc<Shared>,
+    handle: Handle,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Jobs at once.
+    crew: usize,
+    /// The keeper's: closed, and nothing left.
+    ended: Notify,
+    threads: Mutex<HashSet<ThreadId>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    lanes: [VecDeque<Job>; 4],
+    waiting: usize,
+    running: usize,
+    aside: usize,
+    turn: u32,
+    closed: bool,
+    ended: bool,
+    closers: Vec<Reply<()>>,
+}
+
+impl Lane {
+    pub(crate) fn read(priority: Priority) -> Self {
+        if priority == Priority::Normal { Self::Read } else { Self::BackgroundRead }
+    }
+
+    pub(crate) fn write(priority: Priority) -> Self {
+        if priority == Priority::Normal { Self::Write } else { Self::BackgroundWrite }
+    }
+}
+
+impl Crew {
+    /// Starts a runtime of `threads` threads that does `crew` jobs at once.
+    pub(crate) fn start(threads: usize, crew: usize) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            crew,
+            ended: Notify::new(),
+            threads: Mutex::default(),
+        });
+        let mine = Arc::clone(&shared);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("hicache-obj")
+            .on_thread_start(move || {
+                lock(&mine.threads).insert(std::thread::current().id());
+            })
+            .enable_all()
+            .build()
+            .map_err(not_started)?;
+        let handle = runtime.handle().clone();
+        let keeps = Arc::clone(&shared);
+        let keeper = std::thread::Builder::new()
+            .name("hicache-obj-keeper".to_string())
+            .spawn(move || {
+                runtime.block_on(keeps.ended.notified());
+                drop(runtime);
+                let closers = {
+                    let mut queue = lock(&keeps.queue);
+                    queue.ended = true;
+                    std::mem::take(&mut queue.closers)
+                };
+                closers.into_iter().for_each(|closer| closer.send(Ok(())));
+            })
+            .map_err(not_started)?;
+        Ok(Self { shared, handle, keeper: Mutex::new(Some(keeper)) })
+    }
+
+    /// Queues jobs. Where they are refused they come back, and with them their pages.
+    pub(crate) fn submit(&self, lane: Lane, jobs: Vec<Job>) -> Result<(), (Error, Vec<Job>)> {
+        let mut queue = lock(&self.shared.queue);
+        if queue.closed {
+            return Err((closed(), jobs));
+        }
+        if queue.waiting + jobs.len() > QUEUE_MAX {
+            let error = Error::new(ErrorKind::Exhausted, "queue batch")
+                .why("too many items wait for the service")
+                .with("waiting", queue.waiting)
+                .with("limit", QUEUE_MAX)
+                .retryable();
+            return Err((error, jobs));
+        }
+        queue.waiting += jobs.len();
+        queue.lanes[lane as usize].extend(jobs);
+        let hands = self.shared.crew.saturating_sub(queue.running).min(queue.waiting);
+        queue.running += hands;
+        drop(queue);
+        for _ in 0..hands {
+            self.handle.spawn(work(Arc::clone(&self.shared)));
+        }
+        Ok(())
+    }
+
+    /// Does one thing beside the line: operators' questions, which may take long, or ask further ones.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Pending<Result<T>> {
+        let mut queue = lock(&self.shared.queue);
+        if queue.closed {
+            return Pending::ready(Err(closed()));
+        }
+        queue.aside += 1;
+        drop(queue);
+        let (mut one, outcomes, _) = replies(1);
+        let (reply, aside): (Reply<T>, _) = (one.remove(0), Aside(Arc::clone(&self.shared)));
+        self.handle.spawn(async move {
+            reply.send(work.await);
+            drop(aside);
+        });
+        Pending::new(async move { first(outcomes.await) })
+    }
+
+    /// Runs `act` at `deadline` unless its handle is dropped first.
+    pub(crate) fn at(&self, deadline: Instant, act: impl FnOnce() + Send + 'static) -> Alarm {
+        Alarm(self.handle.spawn(async move {
+            tokio::time::sleep_until(deadline).await;
+            act();
+        }))
+    }
+
+    /// Takes nothing more; resolves when what was accepted is done and the runtime gone.
+    pub(crate) fn close(&self) -> Pending<Result<()>> {
+        let (mut one, outcomes, _) = replies(1);
+        let mut queue = lock(&self.shared.queue);
+        if queue.ended {
+            return Pending::ready(Ok(()));
+        }
+        queue.closers.push(one.remove(0));
+        queue.closed = true;
+        let over = queue.is_over();
+        drop(queue);
+        if over {
+            self.shared.ended.notify_one();
+        }
+        Pending::new(async move { first(outcomes.await) })
+    }
+}
+
+/// An action that waits for its time. Dropping it calls it off.
+pub(crate) struct Alarm(tokio::task::JoinHandle<()>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Something that is done beside the line, whatever comes of it.
+struct Aside(Arc<Shared>);
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.0.queue);
+        queue.aside -= 1;
+        let over = queue.is_over();
+        drop(queue);
+        if over {
+            self.0.ended.notify_one();
+        }
+    }
+}
+
+/// Does jobs until there are none.
+async fn work(shared: Arc<Shared>) {
+    loop {
+        let job = {
+            let mut queue = lock(&shared.queue);
+            match queue.next() {
+                Some(job) => job,
+                None => {
+                    queue.running -= 1;
+                    let over = queue.is_over();
+                    drop(queue);
+                    if over {
+                        shared.ended.notify_one();
+                    }
+                    return;
+                }
+            }
+        };
+        // A job that panics has dropped its reply, which says so; the others go on.
+        if AssertUnwindSafe(job).catch_unwind().await.is_err() {
+            tracing::error!("a job of the store panicked");
+        }
+    }
+}
+
+impl Queue {
+    fn next(&mut self) -> Option<Job> {
+        self.turn = self.turn.wrapping_add(1);
+        let mut lanes = self.lanes.iter_mut();
+        let job = if self.turn.is_multiple_of(FAIR_TURN) {
+            lanes.rev().find_map(VecDeque::pop_front)
+        } else {
+            lanes.find_map(VecDeque::pop_front)
+        }?;
+        self.waiting -= 1;
+        Some(job)
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed && self.waiting == 0 && self.running == 0 && self.aside == 0
+    }
+}
+
+impl Drop for Crew {
+    /// What was accepted is still done. Waits for that, unless the last handle goes on a thread of the runtime's own.
+    fn drop(&mut self) {
+        drop(self.close());
+        let keeper = self.keeper.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let own = lock(&self.shared.threads).contains(&std::thread::current().id());
+        if let Some(keeper) = keeper.filter(|_| !own)
+            && keeper.join().is_err()
+        {
+            tracing::error!("the store's runtime had panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Crew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crew").field("jobs", &self.shared.crew).finish_non_exhaustive()
+    }
+}
+
+/// The answer to a batch of one.
+fn first<T>(outcomes: Outcomes<T>) -> Result<T> {
+    outcomes.into_iter().next().expect("contract 1: one outcome per item")
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "use store").why("the store is closed")
+}
+
+fn not_started(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Exhausted, "open store")
+        .why("the store's threads could not be started")
+        .fix("raise ulimit -u, or set threads to fewer")
+        .because(error)
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,50 @@
+//! KV pages in S3 object stores.
+//!
+//! [`ObjStore`] opens a bucket, or a part of one; through [`Store::backend`](hicache_core::Store::backend) it stores
+//! and fetches pages of a namespace. A page is one object, `{prefix}/{namespace digest}/{key}`, whose metadata says
+//! what it is; what fails that check on its way back is a miss, never a wrong byte. Pages go up straight from their
+//! slots and come down straight into them.
+//!
+//! The caller need not run an asynchronous runtime: the store has a small one on threads of its own.
+//!
+//! ```no_run
+//! use hicache_core::{Namespace, PageLayout, Store};
+//! use hicache_obj::{Credentials, Endpoint, ObjOptions, ObjStore};
+//!
+//! let endpoint = Endpoint::parse("http://127.0.0.1:9000").expect("a URL");
+//! let credentials = Credentials::Static {
+//!     access_key: "minioadmin".to_string(),
+//!     secret_key: "minioadmin".to_string(),
+//!     session_token: None,
+//! };
+//! let options = ObjOptions { endpoint: Some(endpoint), credentials, ..ObjOptions::default() };
+//! let store = ObjStore::open("//bucket/prefix", options)?;
+//! let backend = store.backend(Namespace::named("example", PageLayout::opaque(65_536)?)?)?;
+//! # Ok::<(), hicache_core::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod backend;
+mod breaker;
+mod bucket;
+mod client;
+mod crew;
+mod download;
+mod facts;
+mod known;
+mod listing;
+mod objects;
+mod options;
+mod parts;
+mod place;
+mod records;
+mod requests;
+mod scan;
+mod store;
+mod tries;
+mod trouble;
+mod upload;
+
+pub use options::{Addressing, ChecksumMode, Credentials, Encryption, OPTIONS, ObjOptions, Proxy};
+pub use place::Endpoint;
+pub use store::ObjStore;

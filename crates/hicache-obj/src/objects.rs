@@ -1,0 +1,315 @@
+//! Pages as objects: storing, fetching, asking and removing, with the rules of each.
+
+use crate::bucket::Bucket;
+use crate::download::Filling;
+use crate::facts::{Facts, Flaw};
+use crate::known::{Known, Standing};
+use crate::parts;
+use crate::records::Records;
+use crate::requests::{Seen, Upload, checksum_for_service};
+use crate::tries::{Ask, Tries};
+use crate::trouble::{Kind, Trouble};
+use hicache_core::{
+    Checksum, Counters, Error, ErrorKind, Namespace, Page, PageKey, PageMut, Put, Result, Stored,
+};
+use std::sync::Mutex;
+use tokio::time::Instant;
+
+/// The pages of one namespace, for one item of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Objects<'a> {
+    pub(crate) bucket: &'a Bucket,
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) counters: &'a Counters,
+    pub(crate) known: &'a Known,
+    pub(crate) records: &'a Records,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// What stands at a page's name, as far as can be told without its bytes.
+enum Head {
+    Nothing,
+    Sound,
+    Flawed(Flaw),
+}
+
+impl<'a> Objects<'a> {
+    /// Stores a page, unless it is there and sound.
+    pub(crate) async fn set(&self, put: &Put) -> Result<Stored> {
+        const SET: &str = "set page";
+        self.namespace.check_shape(SET, put.page.planes(), put.page.len())?;
+        let name = self.bucket.place().page(self.namespace.digest(), &put.key);
+        let ask = self.ask(SET, &name);
+        self.records.ensure(self.bucket, self.namespace, &ask).await?;
+        let stored = self.set_at(put, &ask).await.map_err(|trouble| self.error(&ask, trouble))?;
+        self.known.is_there(put.key);
+        match stored {
+            Stored::Present => Counters::add(&self.counters.present, 1),
+            Stored::Written => {
+                Counters::add(&self.counters.written, 1);
+                Counters::add(&self.counters.bytes_written, put.page.len() as u64);
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Asks first where the page is believed to be there, or where the service knows no conditions; else uploads on
+    /// condition that nothing is there, which is one request instead of two.
+    async fn set_at(&self, put: &Put, ask: &Ask<'_>) -> std::result::Result<Stored, Trouble> {
+        let standing = self.known.of(&put.key);
+        let mut fresh = standing != Standing::Damaged;
+        if fresh && (standing == Standing::There || !self.bucket.gives_condition()) {
+            match self.look(&put.key, ask).await? {
+                Head::Sound => return Ok(Stored::Present),
+                Head::Nothing => (),
+                Head::Flawed(flaw) => fresh = self.must_replace(&flaw, ask)?,
+            }
+        }
+        let checksum = self.bucket.options().checksum.then(|| Checksum::of(&put.page));
+        let facts = Facts::of(put, self.namespace, checksum);
+        let mut upload = Upload::of(ask.name, put, &facts, fresh);
+        if upload.checksum.is_none() {
+            upload.checksum = checksum_for_service(self.bucket, &put.page);
+        }
+        match self.upload(&upload, ask).await {
+            Err(trouble) if trouble.kind == Kind::Condition => (),
+            uploaded => return uploaded.map(|()| Stored::Written),
+        }
+        match self.look(&put.key, ask).await? {
+            Head::Sound => return Ok(Stored::Present),
+            // Removed between the two.
+            Head::Nothing => (),
+            Head::Flawed(flaw) => upload.fresh = self.must_replace(&flaw, ask)?,
+        }
+        match self.upload(&upload, ask).await {
+            Err(trouble) if trouble.kind == Kind::Condition => Ok(Stored::Present),
+            uploaded => uploaded.map(|()| Stored::Written),
+        }
+    }
+
+    /// False, since what is there is to be replaced; or the refusal, where others may want it.
+    fn must_replace(&self, flaw: &Flaw, ask: &Ask<'_>) -> std::result::Result<bool, Trouble> {
+        if *flaw == Flaw::Foreign {
+            let why = "a page of another layout has that key in this namespace";
+            return Err(Trouble::new(Kind::Refused(ErrorKind::Incompatible), why)
+                .fix("use another namespace, or drop this one"));
+        }
+        tracing::warn!(name = ask.name, %flaw, "a damaged page is replaced");
+        Ok(false)
+    }
+
+    async fn upload(&self, upload: &Upload<'_>, ask: &Ask<'_>) -> std::result::Result<(), Trouble> {
+        if upload.page.len() as u64 > self.bucket.options().multipart_threshold {
+            return parts::upload(self.bucket, upload, ask).await;
+        }
+        let mut tries = Tries::of(self.bucket, *ask)?;
+        loop {
+            // The first attempt may find out that the service knows no conditions.
+            let upload = Upload { fresh: upload.fresh && self.bucket.gives_condition(), ..upload.clone() };
+            let outcome = tries.once(self.put_once(&upload)).await;
+            if let Some(()) = tries.judge(outcome).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A proxy may answer for the service: a success without an ETag is looked at.
+    async fn put_once(&self, upload: &Upload<'_>) -> std::result::Result<(), Trouble> {
+        if self.bucket.put(upload).await? {
+            return Ok(());
+        }
+        match self.bucket.head(upload.name).await {
+            Ok(Seen { len: Some(len), facts: Some(Ok(facts)) })
+                if len == facts.len && facts.key == upload.facts.key =>
+            {
+                Ok(())
+            }
+            Ok(_) => Err(Trouble::new(
+                Kind::Outage,
+                "a success was answered, and what is stored is another object",
+            )),
+            Err(trouble) if trouble.kind == Kind::Absent => {
+                Err(Trouble::new(Kind::Outage, "a success was answered, and nothing is stored"))
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Fetches a page into its slot. What is not the page is a miss.
+    pub(crate) async fn get(&self, key: &PageKey, mut into: PageMut) -> Result<Option<Page>> {
+        const GET: &str = "get page";
+        self.namespace.check_shape(GET, into.planes(), into.len())?;
+        let name = self.bucket.place().page(self.namespace.digest(), key);
+        let ask = self.ask(GET, &name);
+        let len = into.len() as u64;
+        let fetched = if len > self.bucket.options().multipart_threshold {
+            parts::download(self, key, &mut into, &ask).await
+        } else {
+            self.fetch(key, &mut into, &ask).await
+        };
+        match fetched {
+            Ok(()) => {
+                self.bucket.is_permitted();
+                self.known.is_there(*key);
+                Counters::add(&self.counters.hits, 1);
+                Counters::add(&self.counters.bytes_read, len);
+                Ok(Some(into.freeze()))
+            }
+            Err(trouble) => {
+                // Who has the answer has the page back.
+                drop(into);
+                self.miss(key, &ask, trouble)
+            }
+        }
+    }
+
+    async fn fetch(
+        &self,
+        key: &PageKey,
+        into: &mut PageMut,
+        ask: &Ask<'_>,
+    ) -> std::result::Result<(), Trouble> {
+        let into = Mutex::new(into);
+        let mut tries = Tries::of(self.bucket, *ask)?;
+        loop {
+            let outcome = tries.once(self.fetch_once(key, &into, ask.name)).await;
+            if let Some(()) = tries.judge(outcome).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn fetch_once(
+        &self,
+        key: &PageKey,
+        into: &Mutex<&mut PageMut>,
+        name: &str,
+    ) -> std::result::Result<(), Trouble> {
+        let output = self.bucket.get(name, None).await?;
+        let len = output.content_length().and_then(|len| u64::try_from(len).ok());
+        let seen = Seen { len, facts: Facts::of_metadata(output.metadata()) };
+        let facts = seen.judge(self.namespace, key).map_err(Trouble::flaw)?;
+        let expected = self.expected(facts.as_ref())?;
+        let page_len = self.namespace.layout().page_len();
+        let filling = Filling::new(into, 0..page_len, expected.is_some());
+        let checksum = filling.take(self.bucket, output.body).await?;
+        if checksum != expected {
+            return Err(Trouble::flaw(Flaw::Wrong("its bytes fail their checksum".to_string())));
+        }
+        Ok(())
+    }
+
+    /// The checksum that the bytes must have; `None` where a page without one may be served.
+    pub(crate) fn expected(&self, facts: Option<&Facts>) -> std::result::Result<Option<u64>, Trouble> {
+        let options = self.bucket.options();
+        match facts.map(|facts| facts.checksum) {
+            Some(Some(checksum)) => Ok(Some(checksum)),
+            Some(None) if !options.checksum => Ok(None),
+            _ => {
+                Counters::add(&self.counters.unverified, 1);
+                let accepted = options.common.accept_unverified;
+                if accepted { Ok(None) } else { Err(Trouble::flaw(Flaw::Unverified)) }
+            }
+        }
+    }
+
+    /// Whether that is a miss, or an error.
+    fn miss(&self, key: &PageKey, ask: &Ask<'_>, trouble: Trouble) -> Result<Option<Page>> {
+        match &trouble.kind {
+            Kind::Absent => {
+                self.bucket.is_permitted();
+                self.known.is_gone(key);
+            }
+            Kind::Forbidden if self.bucket.is_forbidden_miss() => self.known.is_gone(key),
+            Kind::Flaw(Flaw::Foreign | Flaw::Unverified) => self.known.is_gone(key),
+            Kind::Flaw(flaw) => {
+                tracing::warn!(name = ask.name, %flaw, "damaged page");
+                self.known.is_damaged(*key);
+                Counters::add(&self.counters.damaged, 1);
+                return Ok(None);
+            }
+            _ => return Err(self.error(ask, trouble)),
+        }
+        Counters::add(&self.counters.misses, 1);
+        Ok(None)
+    }
+
+    /// Whether a page is there, sound as far as can be told without its bytes.
+    pub(crate) async fn exists(&self, key: &PageKey) -> Result<bool> {
+        match self.known.of(key) {
+            Standing::There => return Ok(true),
+            Standing::Damaged => return Ok(false),
+            Standing::Unknown => (),
+        }
+        let name = self.bucket.place().page(self.namespace.digest(), key);
+        let ask = self.ask("ask for page", &name);
+        match self.look(key, &ask).await {
+            Ok(Head::Sound) => {
+                self.known.is_there(*key);
+                Ok(true)
+            }
+            Ok(Head::Nothing | Head::Flawed(_)) => Ok(false),
+            Err(trouble) if trouble.kind == Kind::Forbidden && self.bucket.is_forbidden_miss() => Ok(false),
+            Err(trouble) => Err(self.error(&ask, trouble)),
+        }
+    }
+
+    /// Removes a page. Whether one was there: S3 does not say, so it is asked first.
+    pub(crate) async fn remove(&self, key: &PageKey) -> Result<bool> {
+        let name = self.bucket.place().page(self.namespace.digest(), key);
+        let ask = self.ask("remove page", &name);
+        let error = |trouble| self.error(&ask, trouble);
+        match self.look(key, &ask).await.map_err(error)? {
+            Head::Nothing | Head::Flawed(Flaw::Foreign) => {
+                self.known.is_gone(key);
+                return Ok(false);
+            }
+            Head::Sound | Head::Flawed(_) => (),
+        }
+        let mut tries = Tries::of(self.bucket, ask).map_err(error)?;
+        loop {
+            let outcome = tries.once(self.bucket.delete(&name)).await;
+            if let Some(()) = tries.judge(outcome).await.map_err(error)? {
+                self.known.is_gone(key);
+                Counters::add(&self.counters.removed, 1);
+                return Ok(true);
+            }
+        }
+    }
+
+    async fn look(&self, key: &PageKey, ask: &Ask<'_>) -> std::result::Result<Head, Trouble> {
+        let mut tries = Tries::of(self.bucket, *ask)?;
+        let seen = loop {
+            let outcome = tries.once(self.bucket.head(ask.name)).await;
+            match tries.judge(outcome).await {
+                Ok(Some(seen)) => break seen,
+                Ok(None) => (),
+                Err(trouble) if trouble.kind == Kind::Absent => {
+                    self.bucket.is_permitted();
+                    return Ok(Head::Nothing);
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        };
+        self.bucket.is_permitted();
+        let options = self.bucket.options();
+        Ok(match seen.judge(self.namespace, key) {
+            Ok(Some(facts)) if facts.checksum.is_some() || !options.checksum => Head::Sound,
+            Ok(_) if options.common.accept_unverified => Head::Sound,
+            // A get would not serve it, so a set must not take it for the page.
+            Ok(_) => Head::Flawed(Flaw::Unverified),
+            Err(flaw) => Head::Flawed(flaw),
+        })
+    }
+
+    fn ask<'n>(&self, operation: &'static str, name: &'n str) -> Ask<'n>
+    where
+        'a: 'n,
+    {
+        Ask { operation, name, counters: self.counters, deadline: self.deadline }
+    }
+
+    fn error(&self, ask: &Ask<'_>, trouble: Trouble) -> Error {
+        self.bucket.error(ask, trouble)
+    }
+}

@@ -1,0 +1,242 @@
+//! Pages that move in parts, several at once.
+
+use crate::bucket::Bucket;
+use crate::download::Filling;
+use crate::facts::{Facts, Flaw};
+use crate::objects::Objects;
+use crate::requests::{Seen, Upload};
+use crate::tries::{Ask, Tries};
+use crate::trouble::{Kind, Trouble};
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use aws_sdk_s3::types::CompletedPart;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use hicache_core::{Checksum, PageKey, PageMut};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Parts of one page under way at once.
+const AT_ONCE: usize = 4;
+
+/// Parts that S3 takes of one object.
+const PARTS_MAX: u64 = 10_000;
+
+/// How long giving up the parts of a failed upload may take.
+const GIVE_UP: Duration = Duration::from_secs(5);
+
+/// Where `len` bytes are cut: in parts of `part_len`, or longer where there would be too many.
+fn cut(len: u64, part_len: u64) -> impl Iterator<Item = Range<u64>> {
+    let part_len = part_len.max(len.div_ceil(PARTS_MAX));
+    (0..len.div_ceil(part_len)).map(move |index| index * part_len..(index * part_len + part_len).min(len))
+}
+
+/// Uploads a page in parts; it is an object when the last step has succeeded, and not before.
+pub(crate) async fn upload(bucket: &Bucket, upload: &Upload<'_>, ask: &Ask<'_>) -> Result<(), Trouble> {
+    let id = {
+        let mut tries = Tries::of(bucket, *ask)?;
+        loop {
+            let outcome = tries.once(bucket.begin_parts(upload)).await;
+            if let Some(id) = tries.judge(outcome).await? {
+                break id;
+            }
+        }
+    };
+    let ended = match send(bucket, upload, &id, ask).await {
+        Ok(parts) => end(bucket, upload, &id, parts, ask).await,
+        Err(trouble) => Err(trouble),
+    };
+    if ended.is_err() {
+        // Left there, they would be paid for until a lifecycle rule takes them.
+        match tokio::time::timeout(GIVE_UP, bucket.drop_parts(upload.name, &id)).await {
+            Ok(Ok(())) => (),
+            Ok(Err(trouble)) if trouble.kind == Kind::Absent => (),
+            _ => tracing::warn!(name = upload.name, id, "the parts of a failed upload stay at the service"),
+        }
+    }
+    ended
+}
+
+async fn send(
+    bucket: &Bucket,
+    upload: &Upload<'_>,
+    id: &str,
+    ask: &Ask<'_>,
+) -> Result<Vec<CompletedPart>, Trouble> {
+    let ranges = cut(upload.page.len() as u64, bucket.options().part_len);
+    let parts = ranges.zip(1..).map(|(range, number)| async move {
+        let mut tries = Tries::of(bucket, *ask)?;
+        loop {
+            let range = range.start as usize..range.end as usize;
+            let outcome = tries.once(bucket.put_part(upload, id, number, range)).await;
+            if let Some(part) = tries.judge(outcome).await? {
+                return Ok(part);
+            }
+        }
+    });
+    stream::iter(parts).buffered(AT_ONCE).try_collect().await
+}
+
+async fn end(
+    bucket: &Bucket,
+    upload: &Upload<'_>,
+    id: &str,
+    parts: Vec<CompletedPart>,
+    ask: &Ask<'_>,
+) -> Result<(), Trouble> {
+    let mut tries = Tries::of(bucket, *ask)?;
+    loop {
+        let upload = Upload { fresh: upload.fresh && bucket.gives_condition(), ..upload.clone() };
+        let outcome = match tries.once(bucket.end_parts(&upload, id, parts.clone())).await {
+            // Ended before, and the answer was lost.
+            Err(trouble) if trouble.kind == Kind::Absent => match bucket.head(upload.name).await {
+                Ok(Seen { facts: Some(Ok(facts)), .. }) if facts.key == upload.facts.key => Ok(()),
+                _ => Err(Trouble { kind: Kind::Outage, ..trouble }),
+            },
+            outcome => outcome,
+        };
+        if let Some(()) = tries.judge(outcome).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// Fetches a page in parts. All of them are of one generation of the object, or there is no page.
+pub(crate) async fn download(
+    objects: &Objects<'_>,
+    key: &PageKey,
+    into: &mut PageMut,
+    ask: &Ask<'_>,
+) -> Result<(), Trouble> {
+    match download_once(objects, key, into, ask).await {
+        // It was replaced meanwhile: from the start again, once.
+        Err(trouble) if trouble.kind == Kind::Condition => match download_once(objects, key, into, ask).await
+        {
+            Err(trouble) if trouble.kind == Kind::Condition => {
+                Err(Trouble::new(Kind::Outage, "the object was replaced while it was read, again and again"))
+            }
+            done => done,
+        },
+        done => done,
+    }
+}
+
+async fn download_once(
+    objects: &Objects<'_>,
+    key: &PageKey,
+    into: &mut PageMut,
+    ask: &Ask<'_>,
+) -> Result<(), Trouble> {
+    let bucket = objects.bucket;
+    let len = into.len() as u64;
+    let mut ranges = cut(len, bucket.options().part_len);
+    let first = ranges.next().expect("a page is not empty");
+    let target = Mutex::new(into);
+    let (facts, tag) = {
+        let mut tries = Tries::of(bucket, *ask)?;
+        loop {
+            let outcome = tries.once(fetch_first(objects, key, &target, first.clone(), len, ask)).await;
+            if let Some(begun) = tries.judge(outcome).await? {
+                break begun;
+            }
+        }
+    };
+    let expected = objects.expected(facts.as_ref())?;
+    let (target, tag) = (&target, tag.as_deref());
+    let parts = ranges.map(|range| async move {
+        let mut tries = Tries::of(bucket, *ask)?;
+        loop {
+            let attempt = async {
+                let output = bucket.get(ask.name, Some((range.clone(), tag))).await?;
+                fill(bucket, target, range.clone(), len, output).await
+            };
+            let outcome = tries.once(attempt).await;
+            if let Some(()) = tries.judge(outcome).await? {
+                return Ok::<(), Trouble>(());
+            }
+        }
+    });
+    stream::iter(parts).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    let mut target = target.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match expected {
+        Some(expected) if expected != checksum(&mut target) => {
+            Err(Trouble::flaw(Flaw::Wrong("its bytes fail their checksum".to_string())))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn fetch_first(
+    objects: &Objects<'_>,
+    key: &PageKey,
+    target: &Mutex<&mut PageMut>,
+    range: Range<u64>,
+    len: u64,
+    ask: &Ask<'_>,
+) -> Result<(Option<Facts>, Option<String>), Trouble> {
+    let output = objects.bucket.get(ask.name, Some((range.clone(), None))).await?;
+    let seen = Seen { len: total(&output), facts: Facts::of_metadata(output.metadata()) };
+    let facts = seen.judge(objects.namespace, key).map_err(Trouble::flaw)?;
+    let tag = output.e_tag().map(str::to_string);
+    fill(objects.bucket, target, range, len, output).await?;
+    Ok((facts, tag))
+}
+
+async fn fill(
+    bucket: &Bucket,
+    target: &Mutex<&mut PageMut>,
+    range: Range<u64>,
+    len: u64,
+    output: GetObjectOutput,
+) -> Result<(), Trouble> {
+    // A service that does not know ranges sends all of it.
+    let whole = output.content_range().is_none();
+    if whole && range != (0..len) {
+        return Err(Trouble::flaw(Flaw::Wrong(
+            "the service sends all of an object for a part of it".to_string(),
+        )));
+    }
+    let range = range.start as usize..range.end as usize;
+    Filling::new(target, range, false).take(bucket, output.body).await.map(drop)
+}
+
+/// Bytes of the whole object, as the answer to a question for a part says.
+fn total(output: &GetObjectOutput) -> Option<u64> {
+    match output.content_range() {
+        Some(range) => range.rsplit_once('/')?.1.parse().ok(),
+        None => output.content_length().and_then(|len| u64::try_from(len).ok()),
+    }
+}
+
+/// Of a page that came out of order.
+fn checksum(page: &mut PageMut) -> u64 {
+    let mut checksum = Checksum::new();
+    let mut copy = vec![0; 64 * 1024];
+    for plane in 0..page.planes() {
+        if let Some(bytes) = page.bytes(plane) {
+            checksum.add(bytes);
+            continue;
+        }
+        let piece = page.piece(plane);
+        for at in (0..piece.len()).step_by(copy.len()) {
+            let part_len = copy.len().min(piece.len() - at);
+            piece.copy_to(at, &mut copy[..part_len]);
+            checksum.add(&copy[..part_len]);
+        }
+    }
+    checksum.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_every_byte_once_and_are_not_too_many() {
+        for (len, part_len) in [(1, 5), (5, 5), (6, 5), (100_001, 5), (1 << 40, 5 << 20)] {
+            let parts: Vec<_> = cut(len, part_len).collect();
+            assert!(parts.len() as u64 <= PARTS_MAX);
+            assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, len));
+            assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The requests that there are, each sent once, with trouble told apart.
+
+use crate::bucket::Bucket;
+use crate::facts::{Facts, Flaw, NAME};
+use crate::options::Encryption;
+use crate::trouble::{Kind, Trouble};
+use crate::upload::{PageBody, Progress};
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
+use aws_sdk_s3::primitives::{ByteStream, SdkBody};
+use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart, ServerSideEncryption, StorageClass};
+use hicache_core::{Checksum, Namespace, Page, PageKey, Put};
+use std::ops::Range;
+
+/// The condition that nothing is there.
+const ANY: &str = "*";
+
+/// What a question of one object is answered with.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) len: Option<u64>,
+    pub(crate) facts: Option<Result<Facts, Flaw>>,
+}
+
+impl Seen {
+    /// Whether it is that page, as far as can be told without its bytes.
+    pub(crate) fn judge(&self, namespace: &Namespace, key: &PageKey) -> Result<Option<Facts>, Flaw> {
+        let facts = match &self.facts {
+            Some(facts) => Some(facts.clone()?),
+            None => None,
+        };
+        if let Some(facts) = &facts {
+            facts.check(namespace, key)?;
+        }
+        let page_len = namespace.layout().page_len() as u64;
+        match self.len {
+            Some(len) if len != page_len => {
+                Err(Flaw::Torn(format!("it has {len} bytes; the layout has {page_len}")))
+            }
+            _ => Ok(facts),
+        }
+    }
+}
+
+/// An upload of a page.
+#[derive(Clone, Debug)]
+pub(crate) struct Upload<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) page: &'a Page,
+    pub(crate) facts: &'a Facts,
+    /// CRC-64/NVME, for the service.
+    pub(crate) checksum: Option<u64>,
+    /// Only where nothing is.
+    pub(crate) fresh: bool,
+}
+
+impl<'a> Upload<'a> {
+    pub(crate) fn of(name: &'a str, put: &'a Put, facts: &'a Facts, fresh: bool) -> Self {
+        Self { name, page: &put.page, facts, checksum: facts.checksum, fresh }
+    }
+}
+
+impl Bucket {
+    /// Uploads a page in one request. Whether the answer is one that only a stored object gives.
+    pub(crate) async fn put(&self, upload: &Upload<'_>) -> Result<bool, Trouble> {
+        let progress = Progress::new();
+        let len = upload.page.len();
+        let body = PageBody::new(upload.page.clone(), 0..len, progress.clone());
+        let request = self
+            .client()
+            .put_object()
+            .bucket(self.name())
+            .key(upload.name)
+            .content_length(len as i64)
+            .content_type("application/octet-stream")
+            .metadata(NAME, upload.facts.encode())
+            .set_if_none_match(upload.fresh.then(|| ANY.to_string()))
+            .set_checksum_crc64_nvme(self.checksum_header(upload.checksum))
+            .set_storage_class(self.storage_class())
+            .set_server_side_encryption(self.encryption())
+            .set_ssekms_key_id(self.encryption_key())
+            .body(body_of(body))
+            .customize()
+            .disable_payload_signing();
+        let sent = self.moving(&progress, request.send()).await?;
+        let output = sent.map_err(Trouble::of)?;
+        Ok(output.e_tag().is_some_and(|tag| !tag.is_empty()))
+    }
+
+    /// Stores a small object whole.
+    pub(crate) async fn put_text(&self, name: &str, text: &str, fresh: bool) -> Result<(), Trouble> {
+        let request = self
+            .client()
+            .put_object()
+            .bucket(self.name())
+            .key(name)
+            .content_type("text/plain; charset=utf-8")
+            .set_if_none_match(fresh.then(|| ANY.to_string()))
+            .body(ByteStream::from(text.as_bytes().to_vec()))
+            .customize()
+            .disable_payload_signing();
+        let progress = Progress::new();
+        self.moving(&progress, request.send()).await?.map(drop).map_err(Trouble::of)
+    }
+
+    /// Begins to fetch an object, or a part of it if it still has that tag. The body is still to come.
+    pub(crate) async fn get(
+        &self,
+        name: &str,
+        part: Option<(Range<u64>, Option<&str>)>,
+    ) -> Result<GetObjectOutput, Trouble> {
+        let mut request = self.client().get_object().bucket(self.name()).key(name);
+        if let Some((range, tag)) = part {
+            request = request.range(format!("bytes={}-{}", range.start, range.end - 1));
+            request = request.set_if_match(tag.map(str::to_string));
+        }
+        let progress = Progress::new();
+        self.moving(&progress, request.send()).await?.map_err(Trouble::of)
+    }
+
+    /// Fetches a small object whole.
+    pub(crate) async fn get_text(&self, name: &str, len_max: usize) -> Result<String, Trouble> {
+        let mut body = self.get(name, None).await?.body;
+        let mut text = Vec::new();
+        while let Some(bytes) = self.frame(&mut body).await? {
+            if text.len() + bytes.len() > len_max {
+                return Err(Trouble::flaw(Flaw::Wrong("it is too long to be a record".to_string())));
+            }
+            text.extend_from_slice(&bytes);
+        }
+        String::from_utf8(text).map_err(|_| Trouble::flaw(Flaw::Wrong("it is no text".to_string())))
+    }
+
+    /// The next bytes of a body.
+    pub(crate) async fn frame(&self, body: &mut ByteStream) -> Result<Option<bytes::Bytes>, Trouble> {
+        match tokio::time::timeout(self.options().read_timeout, body.next()).await {
+            Err(_) => Err(Trouble::new(Kind::Stalled, "the body stood still")),
+            Ok(Some(Err(error))) => Err(Trouble::new(
+                Kind::Outage,
+                format!("the body broke off: {}", crate::trouble::chain(&error)),
+            )),
+            Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
+            Ok(None) => Ok(None),
+        }
+    }
+
+    /// Asks what an object is.
+    pub(crate) async fn head(&self, name: &str) -> Result<Seen, Trouble> {
+        let request = self.client().head_object().bucket(self.name()).key(name);
+        let progress = Progress::new();
+        let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
+        let len = output.content_length().and_then(|len| u64::try_from(len).ok());
+        Ok(Seen { len, facts: Facts::of_metadata(output.metadata()) })
+    }
+
+    /// Asks for one byte of an object, rather than for its head alone: a refusal then has a body that says why.
+    pub(crate) async fn head_or_why(&self, name: &str) -> Result<(), Trouble> {
+        self.get(name, Some((0..1, None))).await.map(drop)
+    }
+
+    /// Removes an object, there or not.
+    pub(crate) async fn delete(&self, name: &str) -> Result<(), Trouble> {
+        let request = self.client().delete_object().bucket(self.name()).key(name);
+        let progress = Progress::new();
+        match self.moving(&progress, request.send()).await?.map_err(Trouble::of) {
+            Err(trouble) if trouble.kind == Kind::Absent => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+
+    /// Lists up to `most` objects from a place on: names under `prefix`, or with a delimiter, the folders there.
+    pub(crate) async fn list(
+        &self,
+        prefix: &str,
+        folders: bool,
+        from: Option<&str>,
+        most: i32,
+    ) -> Result<ListObjectsV2Output, Trouble> {
+        let request = self
+            .client()
+            .list_objects_v2()
+            .bucket(self.name())
+            .prefix(prefix)
+            .max_keys(most)
+            .set_delimiter(folders.then(|| "/".to_string()))
+            .set_continuation_token(from.map(str::to_string));
+        let progress = Progress::new();
+        self.moving(&progress, request.send()).await?.map_err(Trouble::of)
+    }
+
+    /// Begins an upload in parts. Its id.
+    pub(crate) async fn begin_parts(&self, upload: &Upload<'_>) -> Result<String, Trouble> {
+        let request = self
+            .client()
+            .create_multipart_upload()
+            .bucket(self.name())
+            .key(upload.name)
+            .content_type("application/octet-stream")
+            .metadata(NAME, upload.facts.encode())
+            .set_storage_class(self.storage_class())
+            .set_server_side_encryption(self.encryption())
+            .set_ssekms_key_id(self.encryption_key());
+        let progress = Progress::new();
+        let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
+        output
+            .upload_id
+            .ok_or_else(|| Trouble::new(Kind::Outage, "an upload in parts was begun without an id"))
+    }
+
+    /// Uploads one part.
+    pub(crate) async fn put_part(
+        &self,
+        upload: &Upload<'_>,
+        id: &str,
+        number: i32,
+        range: Range<usize>,
+    ) -> Result<CompletedPart, Trouble> {
+        let progress = Progress::new();
+        let len = range.len();
+        let body = PageBody::new(upload.page.clone(), range, progress.clone());
+        let request = self
+            .client()
+            .upload_part()
+            .bucket(self.name())
+            .key(upload.name)
+            .upload_id(id)
+            .part_number(number)
+            .content_length(len as i64)
+            .body(body_of(body))
+            .customize()
+            .disable_payload_signing();
+        let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
+        let Some(tag) = output.e_tag else {
+            return Err(Trouble::new(Kind::Outage, "a part was answered without an ETag"));
+        };
+        Ok(CompletedPart::builder().part_number(number).e_tag(tag).build())
+    }
+
+    /// Makes the parts an object.
+    pub(crate) async fn end_parts(
+        &self,
+        upload: &Upload<'_>,
+        id: &str,
+        parts: Vec<CompletedPart>,
+    ) -> Result<(), Trouble> {
+        let request = self
+            .client()
+            .complete_multipart_upload()
+            .bucket(self.name())
+            .key(upload.name)
+            .upload_id(id)
+            .set_if_none_match(upload.fresh.then(|| ANY.to_string()))
+            .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
+        let progress = Progress::new();
+        self.moving(&progress, request.send()).await?.map(drop).map_err(Trouble::of)
+    }
+
+    /// Gives the parts up, so that nobody pays for them.
+    pub(crate) async fn drop_parts(&self, name: &str, id: &str) -> Result<(), Trouble> {
+        let request = self.client().abort_multipart_upload().bucket(self.name()).key(name).upload_id(id);
+        let progress = Progress::new();
+        self.moving(&progress, request.send()).await?.map(drop).map_err(Trouble::of)
+    }
+
+    /// Waits as long as bytes move.
+    async fn moving<T>(&self, progress: &Progress, work: impl Future<Output = T>) -> Result<T, Trouble> {
+        let limit = self.options().read_timeout;
+        let stalled = || Trouble::new(Kind::Stalled, "the service stood still: no byte was sent or received");
+        progress.follow(limit, work).await.ok_or_else(stalled)
+    }
+
+    fn checksum_header(&self, checksum: Option<u64>) -> Option<String> {
+        let checksum = checksum.filter(|_| self.gives_checksum())?;
+        Some(aws_smithy_types::base64::encode(checksum.to_be_bytes()))
+    }
+
+    fn storage_class(&self) -> Option<StorageClass> {
+        self.options().storage_class.as_deref().map(StorageClass::from)
+    }
+
+    fn encryption(&self) -> Option<ServerSideEncryption> {
+        self.options().encryption.as_ref().map(|encryption| match encryption {
+            Encryption::Service => ServerSideEncryption::Aes256,
+            Encryption::Kms(_) => ServerSideEncryption::AwsKms,
+        })
+    }
+
+    fn encryption_key(&self) -> Option<String> {
+        match &self.options().encryption {
+            Some(Encryption::Kms(key)) => key.clone(),
+            _ => None,
+        }
+    }
+}
+
+fn body_of(body: PageBody) -> ByteStream {
+    ByteStream::new(SdkBody::from_body_1_x(body))
+}
+
+/// The checksum that the service is given of a page, where the page itself is written without.
+pub(crate) fn checksum_for_service(bucket: &Bucket, page: &Page) -> Option<u64> {
+    bucket.gives_checksum().then(|| Checksum::of(page))
+}

@@ -1,0 +1,225 @@
+//! What an operator asks of a bucket: every object of its namespaces, by name or by content; and clearing one.
+
+use crate::bucket::Bucket;
+use crate::facts::{Facts, Flaw};
+use crate::listing::{digests, len_of, list};
+use crate::place::Named;
+use crate::records;
+use crate::requests::Seen;
+use crate::tries::{Ask, Tries};
+use crate::trouble::{Kind, Trouble};
+use aws_sdk_s3::types::Object;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use hicache_core::{
+    Checksum, Counters, Depth, Digest, Found, Namespace, PageKey, Result, Scan, State, Visitor,
+};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Objects removed at once.
+const AT_ONCE: usize = 16;
+
+/// The namespaces recorded here, by name.
+pub(crate) async fn namespaces(bucket: &Bucket) -> Result<Vec<Namespace>> {
+    let counters = Counters::default();
+    let ask = Ask { operation: "list namespaces", name: "", counters: &counters, deadline: None };
+    let mut all = Vec::new();
+    for digest in digests(bucket, &ask).await? {
+        all.extend(records::read(bucket, digest, &ask).await?);
+    }
+    all.sort_by(|a, b| a.name().cmp(b.name()));
+    Ok(all)
+}
+
+/// Removes the namespace's pages, then its record: what breaks off halfway can be begun again. How many pages.
+pub(crate) async fn clear(bucket: &Bucket, digest: Digest) -> Result<u64> {
+    let counters = Counters::default();
+    let folder = bucket.place().folder(digest);
+    let ask = Ask { operation: "clear namespace", name: &folder, counters: &counters, deadline: None };
+    let error = |trouble| bucket.error(&ask, trouble);
+    let mut removed = 0;
+    let mut from: Option<String> = None;
+    loop {
+        let output = list(bucket, &ask, &folder, false, from.as_deref()).await.map_err(error)?;
+        let mut pages = Vec::new();
+        for object in output.contents() {
+            let name = object.key().unwrap_or_default();
+            if matches!(bucket.place().named(digest, name), Named::Page(_)) {
+                pages.push(name.to_string());
+            }
+        }
+        removed += pages.len() as u64;
+        let removals = pages.into_iter().map(|name| remove(bucket, &ask, name));
+        stream::iter(removals).buffer_unordered(AT_ONCE).try_collect::<()>().await.map_err(error)?;
+        from = output.next_continuation_token;
+        if from.is_none() {
+            break;
+        }
+    }
+    remove(bucket, &ask, bucket.place().record(digest)).await.map_err(error)?;
+    Ok(removed)
+}
+
+async fn remove(bucket: &Bucket, ask: &Ask<'_>, name: String) -> std::result::Result<(), Trouble> {
+    let mut tries = Tries::of(bucket, Ask { name: &name, ..*ask })?;
+    loop {
+        let outcome = tries.once(bucket.delete(&name)).await;
+        if let Some(()) = tries.judge(outcome).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// Walks over what is stored.
+pub(crate) async fn scan(bucket: &Bucket, scan: &Scan, mut visitor: Visitor) -> Result<()> {
+    let counters = Counters::default();
+    let ask = Ask { operation: "scan store", name: "", counters: &counters, deadline: None };
+    for digest in digests(bucket, &ask).await? {
+        if scan.namespace.is_some_and(|wanted| wanted != digest) {
+            continue;
+        }
+        let namespace = records::read(bucket, digest, &ask).await?;
+        let walk = Walk { bucket, scan, digest, namespace, ask };
+        if walk.all(&mut visitor).await?.is_break() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// A walk over one namespace.
+struct Walk<'a> {
+    bucket: &'a Bucket,
+    scan: &'a Scan,
+    digest: Digest,
+    /// `None` where its record is not there, or damaged: then nobody knows what its pages should be.
+    namespace: Option<Namespace>,
+    ask: Ask<'a>,
+}
+
+impl Walk<'_> {
+    async fn all(&self, visitor: &mut Visitor) -> Result<ControlFlow<()>> {
+        let folder = self.bucket.place().folder(self.digest);
+        let mut from: Option<String> = None;
+        loop {
+            let output = list(self.bucket, &self.ask, &folder, false, from.as_deref()).await;
+            let output = output.map_err(|trouble| self.bucket.error(&self.ask, trouble))?;
+            for object in output.contents() {
+                let Some(found) = self.look(object).await else { continue };
+                // The visitor may take its time, and use the store.
+                if tokio::task::block_in_place(|| visitor(found)).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            from = output.next_continuation_token;
+            if from.is_none() {
+                return Ok(ControlFlow::Continue(()));
+            }
+        }
+    }
+
+    async fn look(&self, object: &Object) -> Option<Found> {
+        let name = object.key()?;
+        let place = format!("s3://{}/{name}", self.bucket.name());
+        let label: Arc<str> = match &self.namespace {
+            Some(namespace) => namespace.name().into(),
+            None => self.digest.to_string().into(),
+        };
+        let orphan =
+            |why: &str| Found::new(place.clone(), Arc::clone(&label), State::Orphan(why.to_string()));
+        let mut found = match (self.bucket.place().named(self.digest, name), &self.namespace) {
+            (Named::Record, _) => return None,
+            (Named::Other, _) => orphan("it has no name of a page"),
+            (Named::Page(_), None) => orphan("its namespace has no record"),
+            (Named::Page(key), Some(namespace)) => {
+                let state = self.judge(object, name, &key, namespace).await?;
+                let flawed = matches!(state, State::Wrong(_) | State::Torn(_));
+                let mut found = Found::new(place.clone(), Arc::clone(&label), state);
+                found.key = Some(key);
+                found.repaired = flawed
+                    && self.scan.repair
+                    && remove(self.bucket, &self.ask, name.to_string()).await.is_ok();
+                found
+            }
+        };
+        found.len = len_of(object);
+        found.written = object.last_modified().and_then(|at| SystemTime::try_from(*at).ok());
+        Some(found)
+    }
+
+    /// `None` for what has gone meanwhile.
+    async fn judge(
+        &self,
+        object: &Object,
+        name: &str,
+        key: &PageKey,
+        namespace: &Namespace,
+    ) -> Option<State> {
+        let (len, page_len) = (len_of(object), namespace.layout().page_len() as u64);
+        if self.scan.depth == Depth::Names {
+            if len == page_len {
+                return Some(State::Listed);
+            }
+            return Some(State::Torn(format!("it has {len} bytes; the layout has {page_len}")));
+        }
+        match self.read(name, key, namespace).await {
+            Ok(true) => Some(State::Sound),
+            Ok(false) => Some(State::Unverified),
+            Err(Trouble { kind: Kind::Absent, .. }) => None,
+            Err(Trouble { kind: Kind::Flaw(flaw), .. }) => Some(state_of(flaw)),
+            Err(trouble) => Some(State::Unreadable(trouble.why)),
+        }
+    }
+
+    /// Reads a page, every byte of it. Whether it has a checksum of ours.
+    async fn read(
+        &self,
+        name: &str,
+        key: &PageKey,
+        namespace: &Namespace,
+    ) -> std::result::Result<bool, Trouble> {
+        let mut tries = Tries::of(self.bucket, Ask { name, ..self.ask })?;
+        loop {
+            let outcome = tries.once(self.read_once(name, key, namespace)).await;
+            if let Some(verified) = tries.judge(outcome).await? {
+                return Ok(verified);
+            }
+        }
+    }
+
+    async fn read_once(
+        &self,
+        name: &str,
+        key: &PageKey,
+        namespace: &Namespace,
+    ) -> std::result::Result<bool, Trouble> {
+        let mut output = self.bucket.get(name, None).await?;
+        let len = output.content_length().and_then(|len| u64::try_from(len).ok());
+        let seen = Seen { len, facts: Facts::of_metadata(output.metadata()) };
+        let facts = seen.judge(namespace, key).map_err(Trouble::flaw)?;
+        let mut checksum = Checksum::new();
+        let mut came = 0;
+        while let Some(bytes) = self.bucket.frame(&mut output.body).await? {
+            came += bytes.len();
+            checksum.add(&bytes);
+        }
+        if came != namespace.layout().page_len() {
+            return Err(Trouble::new(Kind::Outage, format!("the body ended after {came} bytes")));
+        }
+        match facts.and_then(|facts| facts.checksum) {
+            None => Ok(false),
+            Some(written) if written == checksum.finish() => Ok(true),
+            Some(_) => Err(Trouble::flaw(Flaw::Wrong("its bytes fail their checksum".to_string()))),
+        }
+    }
+}
+
+fn state_of(flaw: Flaw) -> State {
+    match flaw {
+        Flaw::Torn(why) => State::Torn(why),
+        Flaw::Wrong(why) => State::Wrong(why),
+        Flaw::Unverified => State::Unverified,
+        Flaw::Foreign => State::Orphan("a page of a layout that the namespace does not have".to_string()),
+    }
+}

@@ -1,0 +1,141 @@
+//! Asking again: what is worth it, when, and how often.
+
+use crate::breaker::Pass;
+use crate::bucket::Bucket;
+use crate::trouble::{Kind, Trouble};
+use hicache_core::Counters;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The first wait after no answer, doubled each time: a connection that the server had closed costs next to nothing.
+const OUTAGE_WAIT: Duration = Duration::from_millis(40);
+const OUTAGE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The first wait after a throttle, doubled each time.
+const THROTTLE_WAIT: Duration = Duration::from_millis(500);
+const THROTTLE_WAIT_MAX: Duration = Duration::from_secs(8);
+
+/// What is asked, for messages and for the account.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) operation: &'static str,
+    /// The object's key.
+    pub(crate) name: &'a str,
+    pub(crate) counters: &'a Counters,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// One operation's attempts.
+#[derive(Debug)]
+pub(crate) struct Tries<'a> {
+    bucket: &'a Bucket,
+    ask: Ask<'a>,
+    pass: Option<Pass<'a>>,
+    attempts: u32,
+    /// What is worth one more attempt each, and no more: the region, the credentials, the clock, a checksum, damage.
+    renewed: Renewed,
+}
+
+#[derive(Debug, Default)]
+struct Renewed {
+    region: bool,
+    credentials: bool,
+    clock: bool,
+    page: bool,
+}
+
+impl<'a> Tries<'a> {
+    pub(crate) fn of(bucket: &'a Bucket, ask: Ask<'a>) -> Result<Self, Trouble> {
+        let pass = bucket.breaker().enter().map_err(|(left, why)| {
+            let why = format!("the service does not answer and is not asked for {left:.1?} more: {why}");
+            Trouble::new(Kind::NotAsked, why)
+        })?;
+        Ok(Self { bucket, ask, pass: Some(pass), attempts: 0, renewed: Renewed::default() })
+    }
+
+    /// One attempt, up to the deadline.
+    pub(crate) async fn once<T>(
+        &mut self,
+        attempt: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        self.attempts += 1;
+        if self.attempts > 1 {
+            Counters::add(&self.ask.counters.retries, 1);
+        }
+        match self.ask.deadline {
+            None => attempt.await,
+            Some(deadline) => match tokio::time::timeout_at(deadline, attempt).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    Err(Trouble::new(Kind::Late, "the deadline passed before the service had answered"))
+                }
+            },
+        }
+    }
+
+    /// What an attempt came to: the value, `None` to try again now (it has waited), or trouble to give up on.
+    pub(crate) async fn judge<T>(&mut self, outcome: Result<T, Trouble>) -> Result<Option<T>, Trouble> {
+        let trouble = match outcome {
+            Ok(value) => {
+                self.pass.take().into_iter().for_each(Pass::answered);
+                return Ok(Some(value));
+            }
+            Err(trouble) => trouble,
+        };
+        let wait = match self.wait_for(&trouble) {
+            Some(wait) if self.ask.deadline.is_none_or(|deadline| Instant::now() + wait < deadline) => wait,
+            _ => return Err(self.give_up(trouble)),
+        };
+        tracing::debug!(
+            operation = self.ask.operation,
+            name = self.ask.name,
+            attempt = self.attempts,
+            ?wait,
+            why = trouble.why,
+            "asking again"
+        );
+        tokio::time::sleep_until(Instant::now() + wait).await;
+        Ok(None)
+    }
+
+    /// How long to wait before the next attempt, if there is to be one.
+    fn wait_for(&mut self, trouble: &Trouble) -> Option<Duration> {
+        let once = |done: &mut bool| !std::mem::replace(done, true);
+        let now = Some(Duration::ZERO);
+        match &trouble.kind {
+            Kind::Region(region) if once(&mut self.renewed.region) && self.bucket.move_to(region) => now,
+            Kind::Expired if once(&mut self.renewed.credentials) && self.bucket.renew_credentials() => now,
+            // The SDK has taken the service's time from the answer.
+            Kind::Skewed if once(&mut self.renewed.clock) => now,
+            Kind::Unknown(what) if self.bucket.go_without(what) => now,
+            Kind::Flaw(flaw) if flaw.may_be_of_the_way() && once(&mut self.renewed.page) => now,
+            Kind::Outage | Kind::Stalled | Kind::Throttled
+                if self.attempts <= self.bucket.options().retries =>
+            {
+                let (first, most) = match trouble.kind {
+                    Kind::Throttled => (THROTTLE_WAIT, THROTTLE_WAIT_MAX),
+                    _ => (OUTAGE_WAIT, OUTAGE_WAIT_MAX),
+                };
+                let grown = first.saturating_mul(1 << (self.attempts - 1).min(16)).min(most);
+                // Apart from one another, so that those who failed together do not come again together.
+                let wait = grown.mul_f64(0.5 + fastrand::f64());
+                Some(trouble.told.retry_after.map_or(wait, |after| after.max(wait)))
+            }
+            _ => None,
+        }
+    }
+
+    fn give_up(&mut self, mut trouble: Trouble) -> Trouble {
+        if let Some(pass) = self.pass.take() {
+            match trouble.kind {
+                Kind::Outage | Kind::Stalled => pass.failed(&trouble.why),
+                _ if trouble.is_answer() => pass.answered(),
+                _ => drop(pass),
+            }
+        }
+        if self.attempts > 1 {
+            trouble.why = format!("{} (after {} attempts)", trouble.why, self.attempts);
+        }
+        trouble
+    }
+}

@@ -1,0 +1,322 @@
+//! What came back instead of an answer, and what kind of trouble that is.
+
+use crate::facts::Flaw;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::RequestId;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use hicache_core::ErrorKind;
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+/// What it is, to whoever must decide what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// There is no such object.
+    Absent,
+    /// The condition does not hold: it is there already, or has changed.
+    Condition,
+    /// It may not be done; reading, it may be a miss.
+    Forbidden,
+    /// Too many requests.
+    Throttled,
+    /// No answer, or one that says that the service failed.
+    Outage,
+    /// Nothing moved for too long.
+    Stalled,
+    /// Credentials have expired.
+    Expired,
+    /// The request's time is too far from the service's.
+    Skewed,
+    /// The bucket is in another region.
+    Region(String),
+    /// The service does not know a header that was optional: the service's checksum, or the condition.
+    Unknown(&'static str),
+    /// Asking again would change nothing.
+    Refused(ErrorKind),
+    /// The object is not the page.
+    Flaw(Flaw),
+    /// The deadline passed.
+    Late,
+    /// The service is not asked at the moment.
+    NotAsked,
+}
+
+/// Trouble, and what is known of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) kind: Kind,
+    pub(crate) why: String,
+    pub(crate) told: Box<Told>,
+}
+
+/// What else is known of trouble.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) fix: Option<String>,
+    pub(crate) status: Option<u16>,
+    pub(crate) code: Option<String>,
+    pub(crate) request_id: Option<String>,
+    /// When to ask again, as the service wishes.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Trouble {
+    pub(crate) fn new(kind: Kind, why: impl Into<String>) -> Self {
+        Self { kind, why: why.into(), told: Box::default() }
+    }
+
+    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.told.fix = Some(fix.into());
+        self
+    }
+
+    /// The object is not the page.
+    pub(crate) fn flaw(flaw: Flaw) -> Self {
+        let why = flaw.to_string();
+        Self::new(Kind::Flaw(flaw), why)
+    }
+
+    /// What an operation of the SDK ended in.
+    pub(crate) fn of<E>(error: SdkError<E, HttpResponse>) -> Self
+    where
+        E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
+    {
+        match &error {
+            SdkError::ServiceError(service) => {
+                let meta = service.err().meta();
+                let response = service.raw();
+                let answer = Answer {
+                    status: response.status().as_u16(),
+                    code: meta.code().map(str::to_string),
+                    message: meta.message().map(str::to_string),
+                    body: response.body().bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
+                    region: header(response, "x-amz-bucket-region"),
+                    retry_after: header(response, "retry-after"),
+                    request_id: meta.request_id().map(str::to_string),
+                };
+                answer.trouble()
+            }
+            SdkError::ResponseError(response) => {
+                let status = response.raw().status().as_u16();
+                let why = format!("the answer cannot be read: {}", chain(&error));
+                let told = Told { status: Some(status), ..Told::default() };
+                Self { told: Box::new(told), ..Self::new(Kind::Outage, why) }
+            }
+            _ => Self::unanswered(&error),
+        }
+    }
+
+    /// No request was answered.
+    fn unanswered<E>(error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: StdError + Send + Sync + 'static,
+    {
+        let why = chain(error);
+        if let Some(of_credentials) = find::<CredentialsError>(error) {
+            return no_credentials(of_credentials);
+        }
+        match error {
+            SdkError::ConstructionFailure(_) => Self::new(Kind::Refused(ErrorKind::InvalidConfig), why),
+            SdkError::DispatchFailure(failure) if failure.is_user() => {
+                Self::new(Kind::Refused(ErrorKind::InvalidConfig), why)
+            }
+            _ => Self::new(Kind::Outage, why),
+        }
+    }
+
+    /// Whether the service gave an answer, whatever it says.
+    pub(crate) fn is_answer(&self) -> bool {
+        !matches!(self.kind, Kind::Outage | Kind::Stalled | Kind::Late | Kind::NotAsked)
+    }
+}
+
+/// Credentials that cannot be had.
+pub(crate) fn no_credentials(error: &CredentialsError) -> Trouble {
+    let fix = "set access_key and secret_key, credentials=env or profile, or credentials=anonymous";
+    match error {
+        CredentialsError::CredentialsNotLoaded(_) => {
+            let why = format!("there are no credentials: {}", chain(error));
+            Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why).fix(fix)
+        }
+        CredentialsError::InvalidConfiguration(_) => {
+            let why = format!("the credentials are misconfigured: {}", chain(error));
+            Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why).fix(fix)
+        }
+        _ => Trouble::new(Kind::Outage, format!("the credentials could not be had: {}", chain(error))),
+    }
+}
+
+/// An answer that is no success.
+struct Answer {
+    status: u16,
+    code: Option<String>,
+    message: Option<String>,
+    body: Option<String>,
+    region: Option<String>,
+    retry_after: Option<String>,
+    request_id: Option<String>,
+}
+
+impl Answer {
+    fn trouble(self) -> Trouble {
+        let kind = self.kind();
+        let mut why = match (&self.code, &self.message) {
+            (Some(code), Some(message)) => format!("{code}: {message}"),
+            (Some(text), None) | (None, Some(text)) => text.clone(),
+            (None, None) => format!("the service answered {}", self.status),
+        };
+        why.truncate(why.floor_char_boundary(300));
+        let told = Told {
+            fix: fix(&kind, self.code.as_deref()).map(str::to_string),
+            status: Some(self.status),
+            retry_after: self.retry_after.as_deref().and_then(parse_retry_after),
+            code: self.code,
+            request_id: self.request_id,
+        };
+        Trouble { told: Box::new(told), ..Trouble::new(kind, why) }
+    }
+
+    fn kind(&self) -> Kind {
+        let code = self.code.as_deref().unwrap_or("");
+        if let Some(region) = self.other_region(code) {
+            return region;
+        }
+        match (self.status, code) {
+            (_, "NoSuchBucket" | "InvalidBucketName" | "AllAccessDisabled") => {
+                Kind::Refused(ErrorKind::InvalidConfig)
+            }
+            (_, "NoSuchUpload") => Kind::Outage,
+            (_, "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired") => Kind::Expired,
+            (_, "RequestTimeTooSkewed") => Kind::Skewed,
+            (
+                _,
+                "SlowDown"
+                | "Throttling"
+                | "ThrottlingException"
+                | "ThrottledException"
+                | "RequestLimitExceeded"
+                | "TooManyRequests"
+                | "TooManyRequestsException"
+                | "BandwidthLimitExceeded"
+                | "RequestThrottled",
+            )
+            | (429, _) => Kind::Throttled,
+            (_, "InternalError" | "ServiceUnavailable" | "RequestTimeout" | "RequestTimeoutException") => {
+                Kind::Outage
+            }
+            (_, "EntityTooLarge") | (413, _) => Kind::Refused(ErrorKind::TooLarge),
+            (_, "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage") | (507, _) => {
+                Kind::Refused(ErrorKind::NoSpace)
+            }
+            (412, _) => Kind::Condition,
+            // Two conditional writes of one object at once: one of them is asked to come again.
+            (409, _) => Kind::Outage,
+            (404, _) => Kind::Absent,
+            (401, _) => Kind::Refused(ErrorKind::PermissionDenied),
+            (403, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "AccountProblem") => {
+                Kind::Refused(ErrorKind::PermissionDenied)
+            }
+            (403, _) => Kind::Forbidden,
+            (400 | 501, _) if self.speaks_of(&["checksum", "aws-chunked", "x-amz-trailer", "x-amz-sdk"]) => {
+                Kind::Unknown("checksum")
+            }
+            (400 | 501, _) if self.speaks_of(&["if-none-match", "conditional"]) => Kind::Unknown("condition"),
+            (501, _) => Kind::Unknown(""),
+            (408 | 500 | 502..=504 | 509 | 520..=530, _) => Kind::Outage,
+            (405, _) => Kind::Refused(ErrorKind::Unsupported),
+            // An error inside a success: keep-alive spaces, then the truth.
+            (200..=299, _) => Kind::Outage,
+            _ => Kind::Refused(ErrorKind::Io),
+        }
+    }
+
+    /// The region where the bucket is, if that is what the answer says.
+    fn other_region(&self, code: &str) -> Option<Kind> {
+        let moved = matches!(self.status, 301 | 302 | 307 | 308)
+            || matches!(
+                code,
+                "PermanentRedirect"
+                    | "TemporaryRedirect"
+                    | "AuthorizationHeaderMalformed"
+                    | "IllegalLocationConstraintException"
+                    | "IncorrectEndpoint"
+            )
+            || (self.status == 400 && self.code.is_none() && self.region.is_some());
+        if !moved {
+            return None;
+        }
+        let of_body = || {
+            let body = self.body.as_deref()?;
+            let (_, rest) = body.split_once("<Region>")?;
+            rest.split_once("</Region>").map(|(region, _)| region.to_string())
+        };
+        let region = self.region.clone().or_else(of_body).unwrap_or_default();
+        Some(Kind::Region(region))
+    }
+
+    fn speaks_of(&self, words: &[&str]) -> bool {
+        let parts = [&self.code, &self.message, &self.body];
+        let said = parts.iter().filter_map(|part| part.as_deref()).map(str::to_ascii_lowercase);
+        said.into_iter().any(|text| words.iter().any(|word| text.contains(word)))
+    }
+}
+
+fn fix(kind: &Kind, code: Option<&str>) -> Option<&'static str> {
+    Some(match (kind, code) {
+        (_, Some("NoSuchBucket")) => "make the bucket, or name another; see endpoint, region and path_style",
+        (_, Some("SignatureDoesNotMatch")) => "check secret_key; a proxy that changes headers does this, too",
+        (_, Some("InvalidAccessKeyId")) => "check access_key, and that the endpoint is the one it belongs to",
+        (Kind::Forbidden, _) => {
+            "allow s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket there; without s3:ListBucket what is \
+             not there is refused, too: then set forbidden_is_miss=true"
+        }
+        (Kind::Expired, _) => "renew the credentials",
+        (Kind::Skewed, _) => "set this machine's clock",
+        (Kind::Refused(ErrorKind::NoSpace), _) => "free space there, or raise the quota",
+        (Kind::Unknown("checksum"), _) => "set checksum_mode=off",
+        _ => return None,
+    })
+}
+
+fn header(response: &HttpResponse, name: &str) -> Option<String> {
+    response.headers().get(name).map(str::to_string)
+}
+
+/// Seconds, or a date.
+fn parse_retry_after(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.trim().parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let format = aws_smithy_types::date_time::Format::HttpDate;
+    let date = aws_smithy_types::DateTime::from_str(text.trim(), format).ok()?;
+    let date = SystemTime::try_from(date).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+/// The error and what it came from, each said once.
+pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            let _ = write!(text, ": {more}");
+        }
+        cause = error.source();
+    }
+    text.truncate(text.floor_char_boundary(400));
+    text
+}
+
+fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}

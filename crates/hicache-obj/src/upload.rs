@@ -1,0 +1,126 @@
+//! The body of an upload: the page itself, piece by piece, from where it lies.
+
+use bytes::Bytes;
+use hicache_core::Page;
+use http_body::{Body, Frame, SizeHint};
+use std::convert::Infallible;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Bytes that are handed on at once: few enough that progress can be seen, many enough to cost nothing.
+const FRAME_LEN: usize = 256 * 1024;
+
+/// When something last moved.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress(Arc<Moved>);
+
+#[derive(Debug)]
+struct Moved {
+    start: Instant,
+    /// Milliseconds after the start.
+    last: AtomicU64,
+}
+
+/// Bytes of a page. It owns the page until the connection has let go of every part of it.
+#[derive(Debug)]
+pub(crate) struct PageBody {
+    page: Page,
+    left: Range<usize>,
+    progress: Progress,
+}
+
+/// A part of a page's piece, as bytes.
+struct Part {
+    page: Page,
+    plane: u32,
+    range: Range<usize>,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Moved { start: Instant::now(), last: AtomicU64::new(0) }))
+    }
+
+    fn moved(&self) {
+        self.0.last.store(self.0.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Waits for `work` as long as something moves: `None` when nothing has for `limit`.
+    pub(crate) async fn follow<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let last = Duration::from_millis(self.0.last.load(Ordering::Relaxed));
+            let until = self.0.start + last + limit;
+            match tokio::time::timeout_at(until, &mut work).await {
+                Ok(value) => return Some(value),
+                Err(_)
+                    if self.0.start + Duration::from_millis(self.0.last.load(Ordering::Relaxed)) + limit
+                        > until => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl PageBody {
+    /// The bytes `range` of the page's pieces, one after the other.
+    pub(crate) fn new(page: Page, range: Range<usize>, progress: Progress) -> Self {
+        Self { page, left: range, progress }
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let piece_len = self.page.len() / self.page.planes() as usize;
+        let (plane, at) = (self.left.start / piece_len, self.left.start % piece_len);
+        let len = FRAME_LEN.min(piece_len - at).min(self.left.len());
+        self.left.start += len;
+        self.progress.moved();
+        let part = Part { page: self.page.clone(), plane: plane as u32, range: at..at + len };
+        Some(part.into_bytes())
+    }
+}
+
+impl Part {
+    /// Where nobody else writes the memory, the bytes are the page's own; else a copy, since no reference may exist.
+    fn into_bytes(self) -> Bytes {
+        if self.page.bytes(self.plane).is_some() {
+            return Bytes::from_owner(self);
+        }
+        let mut copy = vec![0; self.range.len()];
+        self.page.piece(self.plane).copy_to(self.range.start, &mut copy);
+        copy.into()
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.page.bytes(self.plane).expect("memory stays as exclusive as it was")[self.range.clone()]
+    }
+}
+
+impl Body for PageBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.next().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left.len() as u64)
+    }
+}
