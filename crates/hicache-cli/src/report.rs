@@ -136,7 +136,13 @@ pub(crate) fn mode(session: &Session, stats: &Stats) -> &'static str {
     if session.is_memory() {
         return "memory";
     }
-    let moved = [("buffered", stats.buffered), ("bounce", stats.bounced), ("direct", stats.direct)];
+    let moved = [
+        ("buffered", stats.buffered),
+        ("bounce", stats.bounced),
+        ("direct", stats.direct),
+        ("network", stats.network),
+    ];
+    let moved = moved.into_iter().filter(|(_, pages)| *pages > 0);
     moved.into_iter().max_by_key(|(_, pages)| *pages).map_or("buffered", |(mode, _)| mode)
 }
 

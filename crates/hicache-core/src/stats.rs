@@ -69,6 +69,8 @@ counters! {
     bounced,
     /// Pages that moved through the kernel's page cache.
     buffered,
+    /// Pages that moved over a network.
+    network,
     /// Pages served that a ring read.
     ring,
     /// Requests to a service that were sent again.

@@ -47,6 +47,7 @@ impl<'a> Objects<'a> {
             Stored::Present => Counters::add(&self.counters.present, 1),
             Stored::Written => {
                 Counters::add(&self.counters.written, 1);
+                Counters::add(&self.counters.network, 1);
                 Counters::add(&self.counters.bytes_written, put.page.len() as u64);
             }
         }
@@ -152,6 +153,7 @@ impl<'a> Objects<'a> {
                 self.bucket.is_permitted();
                 self.known.is_there(*key);
                 Counters::add(&self.counters.hits, 1);
+                Counters::add(&self.counters.network, 1);
                 Counters::add(&self.counters.bytes_read, len);
                 Ok(Some(into.freeze()))
             }

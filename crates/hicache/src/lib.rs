@@ -39,7 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each kind of store is a feature: `file` (default). `memory:` is always there.
+//! Each kind of store is a feature: `file` (default), `obj` (S3). `memory:` is always there.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -60,6 +60,11 @@ pub use environment::Environment;
 #[cfg(feature = "file")]
 #[doc(inline)]
 pub use hicache_file as file;
+/// The S3 store by itself: [`ObjStore::open`](obj::ObjStore::open) takes a bucket and
+/// [`ObjOptions`](obj::ObjOptions), where [`open`] takes a URL.
+#[cfg(feature = "obj")]
+#[doc(inline)]
+pub use hicache_obj as obj;
 
 pub use hicache_core::{
     Alignment, AllocError, AllocatorType, Backing, Budget, Busy, COMMON_OPTIONS, Call, Capabilities,

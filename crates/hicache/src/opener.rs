@@ -194,12 +194,14 @@ impl fmt::Debug for Opener {
     }
 }
 
-/// The kinds of store of this build: `memory:`, and `file:` with the feature `file`.
+/// The kinds of store of this build: `memory:`, `file:` with the feature `file`, `s3:` with `obj`.
 pub fn registry() -> StoreRegistry {
     let mut registry = StoreRegistry::default();
     registry.register(MemoryStore::FACTORY);
     #[cfg(feature = "file")]
     registry.register(crate::file::FileStore::FACTORY);
+    #[cfg(feature = "obj")]
+    registry.register(crate::obj::ObjStore::FACTORY);
     registry
 }
 
