@@ -3,6 +3,8 @@
 mod bench;
 
 pub(crate) use bench::{Bench, BenchAlloc, BenchFile, BenchKeys, Cache, Memory};
+#[cfg(feature = "obj")]
+pub(crate) use bench::{BenchObj, Switch};
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;

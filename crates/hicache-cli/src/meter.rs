@@ -48,10 +48,20 @@ impl Meter {
     ) -> Result<()> {
         let started = Instant::now();
         act()?;
-        self.batches.push(u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
+        self.count(pages, page_len, started.elapsed());
+        Ok(())
+    }
+
+    /// Counts a batch of `pages` that took so long beside others.
+    #[cfg(feature = "obj")]
+    pub(crate) fn beside(&mut self, pages: usize, page_len: u64, took: Duration) {
+        self.count(pages, page_len, took);
+    }
+
+    fn count(&mut self, pages: usize, page_len: u64, took: Duration) {
+        self.batches.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
         self.pages += pages as u64;
         self.bytes += pages as u64 * page_len;
-        Ok(())
     }
 
     /// Whether the stretches took that long together.

@@ -17,6 +17,12 @@ pub(crate) enum Bench {
     /// stores new keys over reused space: in the format files it removes a batch and writes another. Latencies are
     /// those of a batch. CPU is that of this process, over the step alone.
     File(BenchFile),
+    /// An S3 store: write, read and exists
+    ///
+    /// Calls of --batch pages overlap, so that --concurrency requests are always under way. What was written is removed
+    /// at the end. Latencies are those of a call. CPU is that of this process, over the step alone.
+    #[cfg(feature = "obj")]
+    Obj(BenchObj),
     /// Page keys: how many a second one core makes
     Keys(BenchKeys),
     /// Host memory: how fast it is mapped and faulted in
@@ -108,6 +114,29 @@ pub(crate) enum Cache {
     Cold,
     /// Whatever a reading of every page just before has left there
     Warm,
+}
+
+/// `bench obj`.
+#[cfg(feature = "obj")]
+#[derive(Args, Debug)]
+pub(crate) struct BenchObj {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Bytes of a page
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_page_len)]
+    pub(crate) page_bytes: usize,
+    /// Pages to store; as many as fill 1 GiB where not given, and at least a batch
+    #[arg(long, value_name = "N")]
+    pub(crate) pages: Option<NonZeroU64>,
+    /// Pages in a call
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) batch: NonZeroU32,
+    /// Requests under way at once
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) concurrency: NonZeroU32,
+    /// Write and check checksums
+    #[arg(long)]
+    pub(crate) checksum: Option<Switch>,
 }
 
 /// `bench keys`.

@@ -20,6 +20,8 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result {
         Command::Demo(args) => demo::run(&args, output),
         Command::Replay(args) => replay::run(&args, output),
         Command::Bench(Bench::File(args)) => bench::file(&args, output),
+        #[cfg(feature = "obj")]
+        Command::Bench(Bench::Obj(args)) => bench::obj(&args, output),
         Command::Bench(Bench::Keys(args)) => bench::keys(&args, output),
         Command::Bench(Bench::Alloc(args)) => bench::alloc(&args, output),
         Command::Put(args) => keys::put(&args, output),

@@ -11,8 +11,8 @@ use crate::report::{Missed, engine, mode};
 use crate::session::{self, Session};
 use crate::{page_cache, workload};
 use hicache::{
-    Call, DType, Error, ErrorKind, Geometry, Get, HostPool, KeyUnits, Namespace, Outcomes, Page, PageKey,
-    PageLayout, PageMut, PageOrder, Put, StorageBackend, Stored,
+    Call, Checksum, DType, Error, ErrorKind, Geometry, Get, HostPool, KeyUnits, Namespace, Outcomes, Page,
+    PageKey, PageLayout, PageMut, PageOrder, Put, StorageBackend, Stored,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -244,21 +244,8 @@ impl<'a> Bench<'a> {
         Ok(self.slots(self.pool.slots() as usize)?.into_iter().map(PageMut::freeze).collect())
     }
 
-    /// Free slots. An engine may let go of a page a moment after it answered for it.
     fn slots(&self, count: usize) -> Result<Vec<PageMut>> {
-        self.interrupt.check()?;
-        let started = Instant::now();
-        loop {
-            if let Some(pages) = self.pool.alloc(count) {
-                return Ok(pages);
-            }
-            if started.elapsed() > SLOT_WAIT {
-                return Err(Error::new(ErrorKind::Exhausted, "measure store")
-                    .why("pages of batches that were answered still hold their slots")
-                    .into());
-            }
-            std::thread::yield_now();
-        }
+        slots(&self.pool, count, self.interrupt)
     }
 
     fn next_keys(&mut self, count: usize) -> Result<Vec<PageKey>> {
@@ -298,7 +285,7 @@ impl<'a> Bench<'a> {
             meter.stretch(|meter| {
                 pages.iter().try_for_each(|page| {
                     meter.batch(1, self.page_len(), || {
-                        std::hint::black_box(checksum(page));
+                        std::hint::black_box(Checksum::of(page));
                         Ok(())
                     })
                 })
@@ -308,8 +295,25 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// Free slots. An engine may let go of a page a moment after it answered for it.
+pub(super) fn slots(pool: &HostPool, count: usize, interrupt: &Interrupt) -> Result<Vec<PageMut>> {
+    interrupt.check()?;
+    let started = Instant::now();
+    loop {
+        if let Some(pages) = pool.alloc(count) {
+            return Ok(pages);
+        }
+        if started.elapsed() > SLOT_WAIT {
+            return Err(Error::new(ErrorKind::Exhausted, "measure store")
+                .why("pages of batches that were answered still hold their slots")
+                .into());
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// An error unless every item is as it should be.
-fn all<T: std::fmt::Debug>(outcomes: Outcomes<T>, right: impl Fn(&T) -> bool) -> Result<()> {
+pub(super) fn all<T: std::fmt::Debug>(outcomes: Outcomes<T>, right: impl Fn(&T) -> bool) -> Result<()> {
     for outcome in outcomes {
         let outcome = outcome?;
         if !right(&outcome) {
@@ -320,15 +324,4 @@ fn all<T: std::fmt::Debug>(outcomes: Outcomes<T>, right: impl Fn(&T) -> bool) ->
         }
     }
     Ok(())
-}
-
-#[cfg(feature = "file")]
-fn checksum(page: &Page) -> u64 {
-    hicache::file::checksum(page)
-}
-
-/// Nothing in this build makes one.
-#[cfg(not(feature = "file"))]
-fn checksum(_: &Page) -> u64 {
-    0
 }
