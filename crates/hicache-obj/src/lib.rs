@@ -29,6 +29,7 @@ mod breaker;
 mod bucket;
 mod client;
 mod crew;
+mod diagnosis;
 mod download;
 mod facts;
 mod known;
@@ -45,6 +46,7 @@ mod tries;
 mod trouble;
 mod upload;
 
+pub use diagnosis::{Finding, diagnose};
 pub use options::{Addressing, ChecksumMode, Credentials, Encryption, OPTIONS, ObjOptions, Proxy};
 pub use place::Endpoint;
 pub use store::ObjStore;

@@ -257,8 +257,10 @@ const SSE: OptionSpec =
 const STORAGE_CLASS: OptionSpec = spec("storage_class", "name", "the bucket's", "storage class of pages");
 const CONCURRENCY: OptionSpec =
     spec("concurrency", "number", "32", "requests under way at once, and connections kept");
-const THREADS: OptionSpec =
-    spec("threads", "number", "1 a core, at most 4", "threads of the store's own runtime");
+const THREADS: OptionSpec = OptionSpec {
+    aliases: &["num_threads"],
+    ..spec("threads", "number", "1 a core, at most 4", "threads of the store's own runtime")
+};
 const CONNECT_TIMEOUT: OptionSpec =
     spec("connect_timeout", "duration", "3s", "how long a connection may take to be made");
 const READ_TIMEOUT: OptionSpec =

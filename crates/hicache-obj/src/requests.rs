@@ -95,6 +95,7 @@ impl Bucket {
             .bucket(self.name())
             .key(name)
             .content_type("text/plain; charset=utf-8")
+            .set_checksum_crc64_nvme(self.checksum_header(Some(Checksum::of_bytes(text.as_bytes()))))
             .set_if_none_match(fresh.then(|| ANY.to_string()))
             .body(ByteStream::from(text.as_bytes().to_vec()))
             .customize()

@@ -27,7 +27,7 @@ const THREADS_MAX: usize = 4;
 const OPEN_WAIT: Duration = Duration::from_secs(10);
 
 /// An object that is asked for when a store is opened, to hear what the service says. It is never written.
-const NOBODY: &str = "hicache-nothing";
+pub(crate) const NOBODY: &str = "hicache-nothing";
 
 /// Pages in a bucket, one object a page. Clones are handles of one store.
 #[derive(Clone, Debug)]

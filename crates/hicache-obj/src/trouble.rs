@@ -60,6 +60,8 @@ pub(crate) struct Told {
     pub(crate) request_id: Option<String>,
     /// When to ask again, as the service wishes.
     pub(crate) retry_after: Option<Duration>,
+    /// The service's clock.
+    pub(crate) server_time: Option<SystemTime>,
 }
 
 impl Trouble {
@@ -94,6 +96,7 @@ impl Trouble {
                     body: response.body().bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
                     region: header(response, "x-amz-bucket-region"),
                     retry_after: header(response, "retry-after"),
+                    date: header(response, "date"),
                     request_id: meta.request_id().map(str::to_string),
                 };
                 answer.trouble()
@@ -156,6 +159,7 @@ struct Answer {
     body: Option<String>,
     region: Option<String>,
     retry_after: Option<String>,
+    date: Option<String>,
     request_id: Option<String>,
 }
 
@@ -172,6 +176,7 @@ impl Answer {
             fix: fix(&kind, self.code.as_deref()).map(str::to_string),
             status: Some(self.status),
             retry_after: self.retry_after.as_deref().and_then(parse_retry_after),
+            server_time: self.date.as_deref().and_then(parse_date),
             code: self.code,
             request_id: self.request_id,
         };
@@ -289,10 +294,13 @@ fn parse_retry_after(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse::<u64>() {
         return Some(Duration::from_secs(seconds));
     }
+    Some(parse_date(text)?.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+fn parse_date(text: &str) -> Option<SystemTime> {
     let format = aws_smithy_types::date_time::Format::HttpDate;
     let date = aws_smithy_types::DateTime::from_str(text.trim(), format).ok()?;
-    let date = SystemTime::try_from(date).ok()?;
-    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+    SystemTime::try_from(date).ok()
 }
 
 /// The error and what it came from, each said once.
