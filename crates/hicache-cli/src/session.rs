@@ -6,8 +6,8 @@ use crate::output;
 use crate::report::Size;
 use crate::temporary::{self, Temporary};
 use hicache::{
-    CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, HugePages, Namespace, Opener, PageLayout,
-    PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
+    CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, Namespace, Opener, PageLayout, PageMut,
+    Pending, RegionSpec, StorageBackend, Store, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
@@ -105,15 +105,15 @@ impl Session {
         self.temporary.as_ref().map(Temporary::path)
     }
 
-    /// The page size of the command's own memory: what the store's is, by its options.
-    pub(crate) fn huge_pages(&self) -> HugePages {
-        self.common.huge_pages
+    /// What the command's host pools are made of, by the store's options.
+    pub(crate) fn memory(&self) -> RegionSpec {
+        self.common.pool_memory()
     }
 
-    /// What the command's host pools are made of, by the store's options.
-    pub(crate) fn memory(&self, prefault: Prefault) -> RegionSpec {
-        let backing = self.common.allocator.backing();
-        RegionSpec { backing, huge_pages: self.huge_pages(), prefault, ..RegionSpec::default() }
+    /// Host memory for one page, this command's own whatever the option `allocator` says: nobody else is to map it.
+    pub(crate) fn one_page(&self, layout: &PageLayout, backend: &dyn StorageBackend) -> Result<PageMut> {
+        let pool = pool(self.common.own_memory(), layout, 1, backend)?;
+        Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
     }
 
     /// Closes the store and opens it again.
@@ -240,16 +240,6 @@ pub(crate) fn pool(
     }
     let region = RegionSpec { len: len.max(spec.len), ..spec }.map()?;
     Ok(HostPool::new(region, strides, &[])?)
-}
-
-/// Host memory for one page, this command's own whatever the option `allocator` says: nobody else is to map it.
-pub(crate) fn one_page(
-    layout: &PageLayout,
-    backend: &dyn StorageBackend,
-    huge_pages: HugePages,
-) -> Result<PageMut> {
-    let pool = pool(RegionSpec { huge_pages, ..RegionSpec::default() }, layout, 1, backend)?;
-    Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
 }
 
 /// The sources of options, and the URL that the flags or the configuration name.

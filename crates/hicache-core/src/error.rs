@@ -1,6 +1,6 @@
 //! The one error type: kind, operation, facts, source.
 
-use hicache_alloc::AllocError;
+use hicache_alloc::{AllocError, Shortage};
 use std::fmt;
 use std::sync::Arc;
 
@@ -217,6 +217,30 @@ impl From<AllocError> for Error {
             AllocError::Os { .. } | AllocError::Register(_) => ErrorKind::Io,
             _ => ErrorKind::InvalidConfig,
         };
-        Self::new(kind, "map memory").because(error)
+        let fix = way_out(&error);
+        let made = Self::new(kind, "map memory").because(error);
+        match fix {
+            Some(fix) => made.fix(fix),
+            None => made,
+        }
+    }
+}
+
+/// The option that would have let a store or its pool do without what was insisted on.
+fn way_out(error: &AllocError) -> Option<&'static str> {
+    match error {
+        AllocError::Exhausted { shortage: Shortage::HugePages { .. }, .. } => {
+            Some("huge_pages=prefer goes on without huge pages")
+        }
+        AllocError::Exhausted { shortage: Shortage::Locked { .. }, .. } => {
+            Some("mlock=true goes on without the lock")
+        }
+        AllocError::Exhausted { shortage: Shortage::Node { .. }, .. } | AllocError::Denied { .. } => {
+            Some("numa=prefer:NODE goes on with memory of any node")
+        }
+        AllocError::UnknownNode { .. } => {
+            Some("name a node that is there in numa=prefer:NODE, or leave numa off")
+        }
+        _ => None,
     }
 }

@@ -55,6 +55,8 @@ fn values(option: &str) -> (&'static str, &'static str) {
         "deadline" => ("500ms", "soon"),
         "huge_pages" => ("require:1GiB", "large"),
         "allocator" => ("shm", "malloc"),
+        "mlock" => ("require", "some"),
+        "numa" => ("prefer:0", "prefer:all"),
         other => panic!("give a good and a bad value of the new option {other}"),
     }
 }
