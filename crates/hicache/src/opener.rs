@@ -1,8 +1,8 @@
 //! From a URL, and what the environment, a configuration file and flags say, to a store.
 
 use crate::{
-    AllocatorType, COMMON_OPTIONS, CommonOptions, ConfigFile, EffectiveOption, Environment, MemoryStore,
-    Result, Source, Store, StoreOptions, StoreRegistry, get_allocator_type,
+    AllocatorType, COMMON_OPTIONS, CommonOptions, ConfigFile, EffectiveOption, Environment, Machine,
+    MemoryStore, Result, Source, Store, StoreOptions, StoreRegistry, get_allocator_type,
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::fmt;
@@ -216,11 +216,10 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>> {
     Opener { environment: Environment::of_process(), ..Opener::default() }.open(url)
 }
 
-/// Bytes of memory that this machine could still give without swapping; `None` where the kernel does not say.
+/// Bytes of memory that this process could still take without swapping: of this machine, or less where a cgroup, and
+/// so the container that it is in, allows less. `None` where the kernel does not say.
 pub fn memory_available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    Machine::default().available_memory()
 }
 
 #[cfg(test)]
