@@ -3,7 +3,8 @@
 //! Prefix KV pages live in page-aligned host memory and move, without a copy where the device allows it, to and
 //! from a store that a URL names. A store never serves a wrong byte: what is damaged is a miss.
 //!
-//! ```
+#![cfg_attr(feature = "file", doc = "```")]
+#![cfg_attr(not(feature = "file"), doc = "```no_run")]
 //! use hicache::{Call, HostPool, KeyUnits, Namespace, PageKey, PageLayout, Prefix, Put, RegionSpec};
 //! use std::num::NonZeroUsize;
 //!

@@ -2,7 +2,7 @@
 
 use crate::{
     AllocatorType, COMMON_OPTIONS, CommonOptions, ConfigFile, EffectiveOption, Environment, Machine,
-    MemoryStore, Result, Source, Store, StoreOptions, StoreRegistry, get_allocator_type,
+    MemoryStore, Result, Source, Store, StoreFactory, StoreOptions, StoreRegistry, get_allocator_type,
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::fmt;
@@ -94,7 +94,8 @@ impl Opener {
     }
 
     /// Checks the configuration file for itself: its keys, and every option in it, for each kind of store that it has
-    /// a section for and for the one that it names. Where it names none, options at top level are a file store's.
+    /// a section for and for the one that it names. Where it names none, there must be a kind of store that takes all
+    /// the options at top level.
     ///
     /// # Errors
     ///
@@ -109,11 +110,26 @@ impl Opener {
         for scheme in config.schemes() {
             match (scheme, config.backend()) {
                 (Some(scheme), _) => alone.check(&format!("{scheme}:"))?,
-                (None, None) => alone.check("file:")?,
+                (None, None) => alone.check_any()?,
                 (None, Some(_)) => (),
             }
         }
         Ok(())
+    }
+
+    /// Checks that there is a kind of store that takes all options. If not, a value that its option does not take is
+    /// told rather than an option of another store.
+    fn check_any(&self) -> Result<()> {
+        let check = |factory: &StoreFactory| self.check(&format!("{}:", factory.scheme));
+        let mut refused = Vec::new();
+        for factory in self.registry.factories() {
+            match check(factory) {
+                Ok(()) => return Ok(()),
+                Err(error) => refused.push(error),
+            }
+        }
+        let at = refused.iter().position(|error| error.fact("value").is_some()).unwrap_or(0);
+        if refused.is_empty() { Ok(()) } else { Err(refused.swap_remove(at)) }
     }
 
     /// What holds for each option of the store at `url`, and which source says so.

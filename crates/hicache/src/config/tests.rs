@@ -120,10 +120,12 @@ fn told(config: ConfigFile, url: &str) -> Result<Vec<(&'static str, String, Stri
     Ok(set.map(|option| (option.spec.name, option.values.join(","), option.source.to_string())).collect())
 }
 
+#[cfg(feature = "file")]
 fn extra(text: &str) -> Vec<(&'static str, String, String)> {
     told(ConfigFile::parse_extra_config(text).unwrap(), "file:unused").unwrap()
 }
 
+#[cfg(feature = "file")]
 fn extra_refused(text: &str, wanted: &[&str]) {
     let error =
         ConfigFile::parse_extra_config(text).and_then(|config| told(config, "file:unused")).unwrap_err();
@@ -134,6 +136,7 @@ fn extra_refused(text: &str, wanted: &[&str]) {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn the_flat_shape_is_options_of_whichever_store_is_opened() {
     let place = |name: &str| format!("file extra configuration: {name}");
     let set = extra(r#"{"use_direct_io": false, "threads": 4, "dir": ["a", "b"]}"#);
@@ -152,6 +155,7 @@ fn the_flat_shape_is_options_of_whichever_store_is_opened() {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn the_qualified_shape_is_options_of_the_active_plugins_store() {
     let text = r#"{
         "plugin": {"gds": {"batch_limit": 128}, "posix": {"threads": 4, "active": true}},
@@ -172,6 +176,7 @@ fn the_qualified_shape_is_options_of_the_active_plugins_store() {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn w13_a_plugin_that_cannot_be_is_refused_with_what_can() {
     let refused = [
         (r#"{"plugin": {"posix": {"threads": 4}}}"#, ["no plugin is active", "\"active\": true"]),
@@ -209,6 +214,7 @@ fn w13_a_plugin_that_cannot_be_is_refused_with_what_can() {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn w13_a_boolean_means_the_same_in_every_shape_and_form() {
     for (value, wanted) in
         [("true", true), ("\"False\"", false), ("\"false\"", false), ("0", false), ("\"on\"", true)]
@@ -233,6 +239,7 @@ fn w13_a_boolean_means_the_same_in_every_shape_and_form() {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn what_the_controller_reads_is_checked_and_left_to_it() {
     let own = r#""prefetch_threshold": 256, "prefetch_timeout_base": 1, "prefetch_timeout_per_ki_token": 0.25,
         "hicache_storage_pass_prefix_keys": false, "tp_lcm_size": 8, "backend_name": "hicache",
@@ -258,6 +265,7 @@ fn what_the_controller_reads_is_checked_and_left_to_it() {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn b013_nested_and_top_level_that_differ_are_refused() {
     extra_refused(r#"{"direct": true, "file": {"direct": false}}"#, &["direct", "section"]);
     extra_refused(r#"{"direct": true, "use_direct_io": false}"#, &["twice", "direct", "use_direct_io"]);
@@ -267,23 +275,31 @@ fn b013_nested_and_top_level_that_differ_are_refused() {
 #[test]
 fn a_configuration_is_checked_for_itself() {
     let check = |text: &str| {
-        let environment = [("HICACHE_FILE_THREADS".into(), "many".into())].into_iter().collect();
+        let environment = [("HICACHE_MEMORY_DEADLINE".into(), "soon".into())].into_iter().collect();
         let config = Some(ConfigFile::parse_toml("some.toml", text)?);
         Opener { config, environment, ..Opener::default() }.check_config()
     };
-    check("").unwrap();
-    check("backend = 'file:x'\n[file]\nthreads = 4\n[memory]\ncapacity = '1GiB'").unwrap();
-    check("threads = 4").unwrap();
-    check("backend = 'memory:'\ncapacity = '1GiB'").unwrap();
-    let refused = [
+    let mut good = vec!["", "backend = 'memory:'\ncapacity = '1GiB'", "capacity = '1GiB'", "mlock = true"];
+    let mut refused = vec![
         ("[memory]\ncapacity = 'some'", "memory.capacity"),
-        ("backend = 'file:x'\n[memory]\nthreads = 1", "memory.threads"),
-        ("backend = 'file:x?threads=none'", "url"),
+        ("backend = 'memory:?capacity=none'", "url"),
         ("backend = 'flie:x'", "flie"),
-        ("backend = 'memory:'\nthreads = 4", "threads"),
-        ("threads = 'many'", "some.toml: threads"),
-        ("[flie]", "did you mean file?"),
+        ("capacity = 'some'", "some.toml: capacity"),
+        ("capacity = '1GiB'\nmlock = 'flase'", "some.toml: mlock"),
+        ("[memry]", "did you mean memory?"),
     ];
+    if cfg!(feature = "file") {
+        good.extend(["backend = 'file:x'\n[file]\nthreads = 4\n[memory]\ncapacity = '1GiB'", "threads = 4"]);
+        refused.extend([
+            ("backend = 'memory:'\n[file]\ncapacity = 1", "file.capacity"),
+            ("backend = 'memory:'\nthreads = 4", "threads"),
+            ("threads = 'many'", "some.toml: threads"),
+            ("threads = 4\ncapacity = '1GiB'", "no such option"),
+        ]);
+    }
+    for text in good {
+        check(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
     for (text, said) in refused {
         let error = check(text).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{text}");

@@ -96,6 +96,7 @@ fn b014_every_option_of_every_store_is_settable_from_the_environment() {
 }
 
 /// The one option of the file store that is not at its default.
+#[cfg(feature = "file")]
 fn told(environment: Environment) -> Vec<(&'static str, String, Source)> {
     let opener = Opener { environment, ..Opener::default() };
     let set = opener.effective("file:unused").unwrap().into_iter().filter(|one| !one.values.is_empty());
@@ -103,6 +104,7 @@ fn told(environment: Environment) -> Vec<(&'static str, String, Source)> {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn sglangs_variables_mean_what_they_mean_there() {
     let direct = "SGLANG_HICACHE_NIXL_USE_DIRECT_IO";
     for (value, wanted) in [("true", "true"), ("Y", "yes"), ("n", "no"), ("0", "0"), (" false ", "false")] {
@@ -134,6 +136,7 @@ fn sglangs_variables_mean_what_they_mean_there() {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn sglangs_directories_are_the_store_where_nothing_else_is() {
     let (list, one) = ("SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR", "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR");
     let url = |environment| Opener { environment, ..Opener::default() }.url();
