@@ -101,7 +101,7 @@ pub(crate) struct Place {
     /// The store's URL, as in file:/path?direct=false or memory:
     #[arg(long, value_name = "URL")]
     pub(crate) backend: Option<String>,
-    /// A configuration file (.toml, .json) with backend = "URL" and a section for each kind of store
+    /// A configuration file (.toml, .json, .yaml) with backend = "URL" and a section for each kind of store
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -265,7 +265,7 @@ pub(crate) enum Config {
     ///
     /// Nothing is opened. Reads TOML and JSON, and both shapes of SGLang's extra configuration.
     Check {
-        /// The file (.toml, .json)
+        /// The file (.toml, .json, .yaml)
         file: PathBuf,
     },
     /// Show each option of the store as it is in force, and which source says so

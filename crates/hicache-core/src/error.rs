@@ -1,6 +1,7 @@
 //! The one error type: kind, operation, facts, source.
 
 use hicache_alloc::{AllocError, Shortage};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -75,7 +76,8 @@ impl fmt::Display for ErrorKind {
 
 /// An error with its kind, operation, facts and cause. One word wide; cheap to clone.
 ///
-/// `Display` is one line without the cause, which [`std::error::Error::source`] gives.
+/// `Display` is one line without the cause, which [`std::error::Error::source`] gives, and without the middle of what
+/// is long, which [`Error::fact`] has.
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Arc<Inner>);
@@ -155,20 +157,26 @@ impl Error {
     }
 }
 
+/// How much of a fact a line quotes, in characters. It may be all that somebody wrote into an option.
+const FACT_LEN_MAX: usize = 200;
+/// How much of what happened, and of what to do, a line has: words of ours with a little of the user's.
+const CLAUSE_LEN_MAX: usize = 600;
+
 impl Inner {
     fn line(&self) -> String {
         let mut line = format!("{}: {}", self.operation, self.kind);
         if let Some(why) = &self.why {
             line.push_str(": ");
-            line.push_str(why);
+            line.push_str(&shortened(why, CLAUSE_LEN_MAX));
         }
-        let facts: Vec<String> = self.facts.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let fact = |(name, value): &(&str, String)| format!("{name}={}", shortened(value, FACT_LEN_MAX));
+        let facts: Vec<String> = self.facts.iter().map(fact).collect();
         if !facts.is_empty() {
             line.push_str(&format!(" [{}]", facts.join(", ")));
         }
         if let Some(fix) = &self.fix {
             line.push_str("; ");
-            line.push_str(fix);
+            line.push_str(&shortened(fix, CLAUSE_LEN_MAX));
         }
         one_line(line)
     }
@@ -185,6 +193,18 @@ impl std::error::Error for Inner {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.as_deref().map(|cause| cause as &(dyn std::error::Error + 'static))
     }
+}
+
+/// Without its middle where it is longer than `len_max` characters.
+fn shortened(text: &str, len_max: usize) -> Cow<'_, str> {
+    let len = text.chars().count();
+    if len <= len_max {
+        return text.into();
+    }
+    let end = len_max / 4;
+    let head: String = text.chars().take(len_max - end).collect();
+    let tail: String = text.chars().skip(len - end).collect();
+    format!("{head} ... {tail}").into()
 }
 
 /// What a user wrote may hold line ends and terminal codes; an error that quotes it does not.

@@ -81,3 +81,16 @@ fn errors_of_memory_keep_their_cause() {
     assert_eq!(error.source().unwrap().to_string(), said);
     assert!(error.source().unwrap().downcast_ref::<AllocError>().is_some());
 }
+
+#[test]
+fn a_line_does_not_quote_all_of_what_is_long() {
+    let long = format!("begin{}end", "\u{e9}".repeat(1 << 16));
+    let error =
+        Error::new(ErrorKind::InvalidConfig, "read options").why(&long).with("value", &long).fix(&long);
+    let line = error.to_string();
+    assert!(line.chars().count() < 1_600, "{}", line.len());
+    assert_eq!((line.matches("begin").count(), line.matches("end").count()), (3, 3), "{line}");
+    assert_eq!(error.fact("value"), Some(long.as_str()), "who asks for the fact gets it whole");
+    let error = Error::new(ErrorKind::Io, "read page").with("path", "/\u{e9}".repeat(100));
+    assert!(error.to_string().contains(&"/\u{e9}".repeat(100)), "{error}");
+}

@@ -52,6 +52,7 @@ mod names;
 mod opener;
 #[cfg(doctest)]
 mod readme;
+mod yaml;
 
 pub use config::ConfigFile;
 pub use effective::EffectiveOption;

@@ -108,6 +108,50 @@ fn both_syntaxes_say_the_same() {
 }
 
 #[test]
+fn a_file_is_read_by_its_extension_with_or_without_a_byte_order_mark() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = "backend = 'memory:'\r\n[memory]\r\ncapacity = 7\r\n";
+    let json = "{\"backend\": \"memory:\",\r\n \"memory\": {\"capacity\": 7}}";
+    let yaml = "backend: 'memory:'\r\nmemory:\r\n  capacity: 7\r\n";
+    for (name, text) in
+        [("a.toml", toml), ("a.json", json), ("a.yaml", yaml), ("a.yml", yaml), ("A.JSON", json)]
+    {
+        for mark in ["", "\u{feff}"] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, format!("{mark}{text}")).unwrap();
+            let config = ConfigFile::read(&path).unwrap_or_else(|error| panic!("{name} {mark:?}: {error:?}"));
+            assert_eq!(config.backend(), Some("memory:"));
+            let set = told(config, "memory:").unwrap();
+            assert_eq!((set.len(), set[0].0, set[0].1.as_str()), (1, "capacity", "7"));
+        }
+    }
+    for name in ["a.ini", "a", "a.json.bak"] {
+        let error = ConfigFile::read(folder.path().join(name)).unwrap_err();
+        assert!(error.to_string().contains(".yaml"), "{error}");
+    }
+}
+
+#[test]
+fn yaml_of_both_of_sglangs_shapes_is_read() {
+    let place = |name: &str| format!("file some.yaml: {name}");
+    let yaml = |text: &str| ConfigFile::parse_yaml("some.yaml", text);
+    let set = told(yaml("prefetch_threshold: 256\nmlock: yes\ndeadline: 5s\n").unwrap(), "memory:").unwrap();
+    let wanted =
+        [("deadline", "5s".to_owned(), place("deadline")), ("mlock", "yes".to_owned(), place("mlock"))];
+    assert_eq!(set.into_iter().filter(|(name, ..)| *name != "capacity").collect::<Vec<_>>(), wanted);
+    refused(yaml("plugin: {posix: {active: no}}"), &["no plugin is active"]);
+    refused(yaml("memory:\n  capacty: 1GiB\n"), &["some.yaml: memory.capacty", "did you mean capacity?"]);
+    refused(yaml("prefetch_threshold: '256'\n"), &["prefetch_threshold", "SGLang wants"]);
+    refused(yaml("memory: {mlock: ~}"), &["memory.mlock", "null"]);
+    for text in
+        ["token: 'S3cr3t\n", "token: S3cr3t: x\n", "a: [S3cr3t\n", "token: !S3cr3t x\n", "x: *S3cr3t\n"]
+    {
+        let error = yaml(text).unwrap_err();
+        assert!(!format!("{error:?}").contains("S3cr3t") && error.to_string().contains("line"), "{error:?}");
+    }
+}
+
+#[test]
 fn no_value_is_in_the_debug_text() {
     let config = json("{\"memory\": {\"capacity\": \"sesame\"}}").unwrap();
     assert!(!format!("{config:?}").contains("sesame"));

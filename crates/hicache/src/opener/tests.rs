@@ -163,6 +163,44 @@ fn sglangs_directories_are_the_store_where_nothing_else_is() {
 }
 
 #[test]
+fn sglangs_plugin_says_which_kind_of_store_where_nothing_else_does() {
+    const PLUGIN: &str = "SGLANG_HICACHE_NIXL_BACKEND_PLUGIN";
+    const DIRS: &str = "SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR";
+    const BUCKET: &str = "AWS_DEFAULT_BUCKET";
+    let all = |values: &[(&str, &str)]| -> Environment {
+        values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    };
+    let url = |values: &[(&str, &str)]| Opener { environment: all(values), ..Opener::default() }.url();
+    for plugin in ["", "auto", "AUTO", "POSIX", " posix "] {
+        let environment = [(PLUGIN, plugin), (DIRS, "/a"), (BUCKET, "pages")];
+        assert_eq!(url(&environment).unwrap().as_deref(), Some("file:/a"), "{plugin:?}");
+        assert_eq!(url(&[(PLUGIN, plugin), (BUCKET, "pages")]).unwrap(), None, "{plugin:?}");
+    }
+    assert_eq!(url(&[(PLUGIN, "OBJ"), (DIRS, "/a"), (BUCKET, "pages")]).unwrap().unwrap(), "s3://pages");
+    let refused = [
+        (&[(PLUGIN, "OBJ"), (DIRS, "/a")][..], ["s3", "AWS_DEFAULT_BUCKET"]),
+        (&[(PLUGIN, "GDS_MT")], ["GDS_MT", "posix (file:)"]),
+        (&[(PLUGIN, "file")], [PLUGIN, "obj (s3:)"]),
+    ];
+    for (values, wanted) in refused {
+        let error = url(values).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(wanted.iter().all(|part| error.to_string().contains(part)), "{error}");
+    }
+    // A plugin of the configuration goes before the variable, whatever that says.
+    let of_config = |text: &str| {
+        let config = Some(ConfigFile::parse_extra_config(text).unwrap());
+        let environment = all(&[(PLUGIN, "GDS"), (DIRS, "/a"), (BUCKET, "pages")]);
+        Opener { config, environment, ..Opener::default() }.url()
+    };
+    let qualified = |plugin: &str| of_config(&format!(r#"{{"plugin": {{"{plugin}": {{"active": true}}}}}}"#));
+    assert_eq!(qualified("posix").unwrap().unwrap(), "file:/a");
+    assert_eq!(qualified("OBJ").unwrap().unwrap(), "s3://pages");
+    assert!(of_config(r#"{"threads": 4}"#).unwrap_err().to_string().contains("GDS"));
+    assert_eq!(of_config(r#"{"backend": "memory:"}"#).unwrap().unwrap(), "memory:");
+}
+
+#[test]
 fn b019_a_secret_is_not_among_what_holds() {
     const TOKEN: crate::OptionSpec = crate::OptionSpec {
         name: "token",
