@@ -207,13 +207,26 @@ fn shortened(text: &str, len_max: usize) -> Cow<'_, str> {
     format!("{head} ... {tail}").into()
 }
 
-/// What a user wrote may hold line ends and terminal codes; an error that quotes it does not.
+/// What a user wrote may hold line ends, terminal codes, and marks that turn the text around; an error that quotes it
+/// does not.
 fn one_line(text: String) -> String {
-    if !text.contains(char::is_control) {
+    if !text.contains(is_unseen) {
         return text;
     }
-    let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let plain = |c: char| if is_unseen(c) { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(plain).collect()
+}
+
+/// Controls, and what Unicode has to break lines, to set the direction of text, and to take no room.
+fn is_unseen(c: char) -> bool {
+    let marks = '\u{200b}'..='\u{200f}';
+    let breaks_and_turns = '\u{2028}'..='\u{202e}';
+    let isolates = '\u{2060}'..='\u{206f}';
+    c.is_control()
+        || c == '\u{feff}'
+        || marks.contains(&c)
+        || breaks_and_turns.contains(&c)
+        || isolates.contains(&c)
 }
 
 impl fmt::Debug for Error {

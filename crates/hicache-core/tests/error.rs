@@ -70,6 +70,9 @@ fn what_a_user_wrote_does_not_break_the_line() {
     let error = Error::new(ErrorKind::InvalidConfig, "open store").with("given", "a\nb\u{1b}[31m\u{85}é");
     assert_eq!(error.to_string(), "open store: invalid configuration [given=a\\nb\\u{1b}[31m\\u{85}é]");
     assert_eq!(error.fact("given"), Some("a\nb\u{1b}[31m\u{85}é"), "the fact is what was given");
+    let turned =
+        Error::new(ErrorKind::InvalidConfig, "open store").why("x\u{202e}gnirts\u{2028}\u{feff}\u{2066}");
+    assert!(turned.to_string().ends_with("x\\u{202e}gnirts\\u{2028}\\u{feff}\\u{2066}"), "{turned}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! SGLang takes its extra configuration as YAML too. What YAML has beyond that (anchors, tags, several documents) is
 //! refused rather than half understood.
 
-use crate::document::Node;
+use crate::document::{Node, Table};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 
 /// Tables and lists in one another, at most; a configuration has three.
@@ -87,18 +87,16 @@ impl<'a> Reader<'a> {
     }
 
     fn table(&mut self, depth: usize) -> Result<Node, String> {
-        let mut table: Vec<(String, Node)> = Vec::new();
+        let mut table = Table::default();
         loop {
             let key = match self.next()? {
-                Event::MappingEnd => return Ok(Node::Table(table)),
+                Event::MappingEnd => return Ok(table.into_node()),
                 Event::Scalar(text, _, 0, None) => text.into_owned(),
                 _ => return Err(self.refused("a key that is no text")),
             };
-            if table.iter().any(|(known, _)| *known == key) {
-                return Err(self.refused(&format!("the key {key:?} is there twice")));
-            }
+            table.claim(&key).map_err(|why| self.refused(&why))?;
             let event = self.next()?;
-            table.push((key, self.node(event, depth + 1)?));
+            table.push(key, self.node(event, depth + 1)?);
         }
     }
 

@@ -57,6 +57,23 @@ fn b014_a_key_told_twice_is_refused() {
 }
 
 #[test]
+fn b014_a_great_many_keys_take_no_time_to_be_told_apart() {
+    let keys = |one: fn(usize) -> String, between: &str| {
+        (0..50_000).chain([7]).map(one).collect::<Vec<_>>().join(between)
+    };
+    let json_text = format!("{{{}}}", keys(|n| format!("\"k{n}\": 1"), ","));
+    let start = std::time::Instant::now();
+    for (text, parse) in [
+        (json_text, ConfigFile::parse_json as fn(&str, &str) -> Result<ConfigFile>),
+        (keys(|n| format!("k{n}: 1"), "\n"), ConfigFile::parse_yaml),
+        (keys(|n| format!("k{n} = 1"), "\n"), ConfigFile::parse_toml),
+    ] {
+        refused(parse("some file", &text), &["some file", "k"]);
+    }
+    assert!(start.elapsed().as_secs() < 20, "{:?}: each key was compared with each", start.elapsed());
+}
+
+#[test]
 fn b014_malformed_syntax_is_refused_in_one_line_with_its_place() {
     refused(json("{\"backend\": \"memory:\",}"), &["some.json", "line 1"]);
     let error = ConfigFile::parse_toml("some.toml", "backend = \n").unwrap_err().to_string();
