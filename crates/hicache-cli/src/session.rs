@@ -6,8 +6,8 @@ use crate::output;
 use crate::report::Size;
 use crate::temporary::{self, Temporary};
 use hicache::{
-    CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, Namespace, Opener, PageLayout, PageMut,
-    Pending, RegionSpec, StorageBackend, Store, memory_available,
+    CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, Machine, Namespace, Opener, PageLayout,
+    PageMut, Pending, RegionSpec, StorageBackend, Store, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
@@ -153,7 +153,11 @@ impl Session {
             Some(available) => Err(hicache::Error::new(ErrorKind::NoSpace, doing)
                 .why(format_args!("it needs {}, and {} are free", Size(bytes), Size(available)))
                 .with("store", self.url())
-                .fix("free space there, or name a store elsewhere with --backend")
+                .fix(if self.is_memory() {
+                    "let it hold more (memory:?capacity=SIZE), or name a store elsewhere with --backend"
+                } else {
+                    "free space there, or name a store elsewhere with --backend"
+                })
                 .into()),
             None => Ok(()),
         }
@@ -235,11 +239,20 @@ pub(crate) fn pool(
             .with("slots", slots)
             .with("bytes", len)
             .with("available", available)
+            .with("limit", limit_of_memory(available))
             .fix("fewer slots (--pool-pages, --batch), or smaller pages")
             .into());
     }
     let region = RegionSpec { len: len.max(spec.len), ..spec }.map()?;
     Ok(HostPool::new(region, strides, &[])?)
+}
+
+/// What sets that so much memory is available: the limit of a container, or the machine.
+fn limit_of_memory(available: u64) -> String {
+    // What is in use changes from one look to the next.
+    let about = available.saturating_add(available / 8);
+    let limit = Machine::default().memory_limit().filter(|limit| limit.headroom() <= about);
+    limit.map_or_else(|| "MemAvailable".to_owned(), |limit| limit.file.display().to_string())
 }
 
 /// The sources of options, and the URL that the flags or the configuration name.
