@@ -254,7 +254,7 @@ pub(crate) struct Verify {
 pub(crate) struct Drop {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The namespace's name
+    /// The namespace's name, or its digest where several have that name
     pub(crate) namespace: String,
 }
 
@@ -263,7 +263,7 @@ pub(crate) struct Drop {
 pub(crate) enum Config {
     /// Check a configuration file: its syntax, its keys and every value in it
     ///
-    /// Nothing is opened. Reads TOML and JSON, and both shapes of SGLang's extra configuration.
+    /// Nothing is opened. Reads TOML, JSON and YAML, and both shapes of SGLang's extra configuration.
     Check {
         /// The file (.toml, .json, .yaml)
         file: PathBuf,

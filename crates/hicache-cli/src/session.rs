@@ -175,17 +175,26 @@ impl Session {
         Ok(Pending::new(async move { store.namespaces().await }).wait()?)
     }
 
-    /// The recorded namespace of that name.
+    /// The recorded namespace of that name, or else of that digest.
     pub(crate) fn namespace(&self, name: &str) -> Result<Option<Namespace>> {
-        let mut named: Vec<_> =
-            self.namespaces()?.into_iter().filter(|namespace| namespace.name() == name).collect();
-        match named.len() {
-            0 | 1 => Ok(named.pop()),
-            count => Err(Failure::Usage(format!("{count} namespaces of this store are called {name:?}"))),
+        let all = self.namespaces()?;
+        let named: Vec<&Namespace> = all.iter().filter(|namespace| namespace.name() == name).collect();
+        match named.as_slice() {
+            [] => Ok(all.iter().find(|namespace| namespace.digest().to_string() == name).cloned()),
+            [one] => Ok(Some((*one).clone())),
+            several => {
+                let digests: Vec<String> =
+                    several.iter().map(|namespace| namespace.digest().to_string()).collect();
+                Err(Failure::Usage(format!(
+                    "{} namespaces of this store are called {name:?}; give the digest of one: {}",
+                    several.len(),
+                    digests.join(", ")
+                )))
+            }
         }
     }
 
-    /// The recorded namespace of that name, which must be there.
+    /// The recorded namespace of that name or digest, which must be there.
     pub(crate) fn known_namespace(&self, name: &str) -> Result<Namespace> {
         if let Some(namespace) = self.namespace(name)? {
             return Ok(namespace);
