@@ -57,8 +57,38 @@ fn values(option: &str) -> (&'static str, &'static str) {
         "allocator" => ("shm", "malloc"),
         "mlock" => ("require", "some"),
         "numa" => ("prefer:0", "prefer:all"),
+        "endpoint" => ("http://127.0.0.1:9000", "127.0.0.1"),
+        "region" => ("eu-central-1", "eu central"),
+        "path_style" | "use_virtual_addressing" | "forbidden_is_miss" => ("true", "flase"),
+        "credentials" => ("anonymous", "somebody"),
+        "access_key" | "secret_key" | "session_token" => ("word", "two words"),
+        "ca_bundle" => ("some.pem", ""),
+        "proxy" => ("off", "somewhere"),
+        "checksum_mode" => ("off", "md5"),
+        "sse" => ("AES256", "rot13"),
+        "storage_class" => ("STANDARD", "a class"),
+        "concurrency" => ("8", "0"),
+        "connect_timeout" | "read_timeout" | "idle_timeout" => ("1s", "soon"),
+        "exists_ttl" => ("0s", "soon"),
+        "retries" => ("0", "many"),
+        "multipart_threshold" => ("8MiB", "much"),
+        "part_size" => ("8MiB", "1MiB"),
         other => panic!("give a good and a bad value of the new option {other}"),
     }
+}
+
+/// The environment that sets the option of that store, with what it cannot be set without.
+fn environment_with(scheme: &str, option: &str, name: &str, value: &str) -> Environment {
+    let together: &[&str] = match option {
+        "access_key" => &["secret_key"],
+        "secret_key" => &["access_key"],
+        "session_token" => &["access_key", "secret_key"],
+        _ => &[],
+    };
+    let beside =
+        together.iter().map(|option| (format!("HICACHE_{scheme}_{option}").to_ascii_uppercase(), "word"));
+    let all = beside.chain([(name.to_owned(), value)]);
+    all.map(|(name, value)| (name.into(), value.into())).collect()
 }
 
 #[test]
@@ -69,24 +99,30 @@ fn b014_every_option_of_every_store_is_settable_from_the_environment() {
             for option in std::iter::once(spec.name).chain(spec.aliases.iter().copied()) {
                 let name = format!("HICACHE_{}_{option}", factory.scheme).to_ascii_uppercase();
                 let url = format!("{}:", factory.scheme);
-                let opener = Opener { environment: environment(&name, good), ..Opener::default() };
+                let with = |value| environment_with(factory.scheme, spec.name, &name, value);
+                let opener = Opener { environment: with(good), ..Opener::default() };
                 let effective = opener.effective(&url).unwrap();
                 let held = effective.iter().find(|one| one.spec.name == spec.name).unwrap();
+                let shown = if spec.secret { "***" } else { good };
                 assert_eq!(
                     (held.values.as_slice(), &held.source),
-                    (&[good.to_owned()][..], &Source::Env(name.clone()))
+                    (&[shown.to_owned()][..], &Source::Env(name.clone()))
                 );
                 assert_eq!(
                     held.variable(),
                     format!("HICACHE_{}_{}", factory.scheme, spec.name).to_ascii_uppercase()
                 );
                 for bad in [bad, ""] {
-                    let opener = Opener { environment: environment(&name, bad), ..Opener::default() };
+                    let opener = Opener { environment: with(bad), ..Opener::default() };
                     for error in [opener.check(&url).unwrap_err(), opener.effective(&url).unwrap_err()] {
                         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{name}");
                         assert!(error.to_string().contains(&name), "{error}");
                     }
-                    let place = if factory.scheme == "memory" { "" } else { "unused" };
+                    let place = match factory.scheme {
+                        "memory" => "",
+                        "s3" => "//unused",
+                        _ => "unused",
+                    };
                     let error = opener.open(&format!("{}:{place}", factory.scheme)).unwrap_err();
                     assert!(error.to_string().contains(&name), "{error}");
                 }
