@@ -65,36 +65,6 @@ fn b008_commands_go_by_the_limit_of_their_container() {
 }
 
 #[test]
-fn doctor_has_every_row_once_and_a_fix_for_each_that_is_not_as_wanted() {
-    let home = Home::new();
-    let document = home.run(["doctor", "--json"]).ended(0).json();
-    let checks = document["checks"].as_array().unwrap();
-    let wanted = [
-        "o_direct",
-        "dio_mem_align",
-        "dio_offset_align",
-        "huge_pages_2mb",
-        "huge_pages_1gb",
-        "thp",
-        "dev_shm",
-        "numa",
-        "cgroup_memory",
-        "memlock",
-        "nofile",
-        "free_space",
-        "free_inodes",
-    ];
-    for name in wanted {
-        assert_eq!(checks.iter().filter(|check| check["name"] == name).count(), 1, "{name}");
-    }
-    for check in checks {
-        let text = |name: &str| check[name].as_str().unwrap().to_owned();
-        assert!(!text("found").is_empty() && !text("wanted").is_empty(), "{check}");
-        assert_eq!(check["ok"], text("fix").is_empty(), "{check}");
-    }
-}
-
-#[test]
 fn memory_is_put_on_the_node_and_locked_as_the_options_say() {
     let home = Home::new();
     let page = home.file("in", "x");
