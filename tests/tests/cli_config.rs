@@ -95,7 +95,7 @@ fn b014_a_misspelt_unknown_or_repeated_key_is_refused_with_its_nearest() {
         assert_eq!(refused.json_keys(), ["error"]);
         assert!(!home.path("store").exists());
     }
-    put(&home, &home.file("some.yaml", ""), &[], &["--backend", &store]).ended(2);
+    put(&home, &home.file("some.ini", ""), &[], &["--backend", &store]).ended(2);
     put(&home, "no-such.toml", &[], &["--backend", &store]).ended(2);
 }
 
@@ -181,6 +181,21 @@ fn an_error_does_not_quote_a_long_line() {
         let refused = home.run(["list", "--config", &home.file(name, text)]).ended(2);
         assert!(refused.stderr.contains(name), "{name}");
         assert!(refused.stderr.len() < 1500, "{name}: {} bytes", refused.stderr.len());
+    }
+    // Nor a long value, from whichever source.
+    let long = "y".repeat(1 << 16);
+    for name in
+        ["threads", "huge_pages", "numa", "mlock", "allocator", "deadline", "direct", "dir", "no_such"]
+    {
+        let url = format!("{}?{name}={long}", home.url("store"));
+        let refused = home.run(["list", "--backend", &url]);
+        assert_ne!(refused.code, Some(0));
+        assert!(refused.stderr.len() < 1500, "{name}: {} bytes", refused.stderr.len());
+        assert!(!home.path("store").exists());
+    }
+    for url in [format!("{long}:x"), long.clone(), format!("memory:{long}"), format!("file:x?{long}")] {
+        let refused = home.run(["list", "--backend", &url]).ended(2);
+        assert!(refused.stderr.len() < 1500, "{} bytes", refused.stderr.len());
     }
     let told = home.run(["list", "--config", &home.file("a.toml", "[file]\nthreads = \n")]).ended(2);
     assert!(told.stderr.contains("line 2, column "), "{}", told.stderr);

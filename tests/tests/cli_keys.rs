@@ -327,3 +327,57 @@ fn a_page_that_may_not_be_looked_for_is_an_error_and_no_miss() {
         set(folder, 0o755);
     }
 }
+
+#[test]
+fn of_namespaces_of_one_name_each_is_reached_by_its_digest() {
+    use hicache::{
+        HostPool, Identity, Namespace, PageLayout, PageOrder, Put, Rank, RegionSpec, StorageBackendExt,
+    };
+    let home = Home::new();
+    let url = home.url("store");
+    let store = hicache::open(&url).unwrap();
+    let geometry =
+        hicache::Geometry::Mla { layers: 2, tokens: 4, latent_dim: 8, dtype: hicache::DType::Bf16 };
+    let namespaces = [PageOrder::PageFirst, PageOrder::LayerFirst].map(|order| {
+        let (alone, layout) = (Rank::ALONE, PageLayout::new(geometry, order).unwrap());
+        let identity = Identity {
+            model: "some/model".to_owned(),
+            revision: None,
+            pool: "kv".to_owned(),
+            layout,
+            tp: alone,
+            pp: alone,
+            cp: alone,
+            dcp: alone,
+            replicated: true,
+            heads: None,
+        };
+        let namespace = Namespace::of(&identity).unwrap();
+        let backend = store.backend(namespace.clone()).unwrap();
+        let strides = layout.strides(1, backend.capabilities().alignment).unwrap();
+        let region = RegionSpec { len: strides.region_len(), ..Default::default() }.map().unwrap();
+        let page = HostPool::new(region, strides, &[]).unwrap().alloc(1).unwrap().remove(0).freeze();
+        let key = hicache::PageKey::new([1; 32]);
+        backend.set(Put { key, parent: None, page }).wait().unwrap();
+        namespace
+    });
+    drop(store);
+    let name = namespaces[0].name().to_owned();
+    assert_eq!(name, namespaces[1].name());
+    let [first, second] = namespaces.map(|namespace| namespace.digest().to_string());
+    let refused = home.run(["drop", &name, "--backend", &url]).ended(2);
+    for part in ["2 namespaces", &first, &second] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+    let list = |namespace: &str| {
+        let listed = home.run(["list", "--namespace", namespace, "--backend", &url, "--json"]);
+        listed.ended(0).json()["keys"].as_array().unwrap().len()
+    };
+    assert_eq!((list(&first), list(&second)), (1, 1));
+    let dropped = home.run(["drop", &first, "--backend", &url, "--json"]).ended(0);
+    assert_eq!(dropped.json()["removed"], 1);
+    // The name is one namespace's again.
+    assert_eq!((list(&name), list(&second)), (1, 1));
+    home.run(["drop", &first, "--backend", &url]).ended(2);
+    home.run(["drop", &name, "--backend", &url]).ended(0);
+}

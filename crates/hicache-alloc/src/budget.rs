@@ -4,8 +4,9 @@
 //! that would be met then is looked at before, and the first that is too low is named. The answer is as good as the
 //! moment: nothing is set aside, and others may take what was free.
 
-use crate::machine::{ReservedPages, no_memory};
-use crate::{AllocError, HugePageSize, Machine, Numa, NumaNode, Shortage, cgroup};
+use crate::ReservedPages;
+use crate::machine::no_memory;
+use crate::{AllocError, HugePageSize, Machine, MemoryLimit, Numa, NumaNode, Shortage, cgroup};
 use std::fs;
 use std::path::Path;
 
@@ -34,8 +35,13 @@ impl Machine {
     /// Bytes of base pages that can be taken now without swapping or the out-of-memory killer: the kernel's
     /// `MemAvailable`, or less where a cgroup of this process allows less. `None` if nothing tells.
     pub fn available_memory(&self) -> Option<u64> {
-        let limits = cgroup::memory(self);
-        mem_available(self).into_iter().chain(limits.iter().map(cgroup::Limit::headroom)).min()
+        let limit = self.memory_limit().map(|limit| limit.headroom());
+        mem_available(self).into_iter().chain(limit).min()
+    }
+
+    /// Of the limits of this process's cgroups on base pages, the one that leaves least; `None` if there is none.
+    pub fn memory_limit(&self) -> Option<MemoryLimit> {
+        cgroup::memory(self).into_iter().min_by_key(MemoryLimit::headroom)
     }
 }
 
@@ -48,9 +54,9 @@ fn mem_available(machine: &Machine) -> Option<u64> {
     meminfo(&machine.paths().procfs.join("meminfo"), "", &["MemAvailable:"])
 }
 
-fn over_limit(limits: &[cgroup::Limit], wanted: usize) -> Option<Shortage> {
+fn over_limit(limits: &[MemoryLimit], wanted: usize) -> Option<Shortage> {
     let lowest = limits.iter().min_by_key(|limit| limit.headroom())?;
-    let cgroup::Limit { file, limit, used, reclaimable } = lowest.clone();
+    let MemoryLimit { file, limit, used, reclaimable } = lowest.clone();
     (wanted as u64 > lowest.headroom()).then_some(Shortage::Cgroup { file, wanted, limit, used, reclaimable })
 }
 
@@ -63,7 +69,7 @@ fn on_node(machine: &Machine, wanted: usize, numa: Numa) -> Option<Shortage> {
 }
 
 fn reserved(machine: &Machine, wanted: usize, size: HugePageSize) -> Option<Shortage> {
-    let ReservedPages { total, free, surplus } = machine.reserved(size);
+    let ReservedPages { total, free, surplus } = machine.reserved(size).unwrap_or_default();
     let wanted = wanted / size.alignment().bytes();
     (wanted > free.saturating_add(surplus)).then_some(Shortage::HugePages { size, wanted, free, total })
 }

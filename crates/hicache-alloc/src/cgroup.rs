@@ -8,27 +8,29 @@ use crate::{HugePageSize, Machine};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// One limit in force. Sizes are bytes.
+/// The limit of a cgroup on its memory. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Limit {
+#[non_exhaustive]
+pub struct MemoryLimit {
     /// The file that holds it.
-    pub(crate) file: PathBuf,
-    pub(crate) limit: u64,
+    pub file: PathBuf,
+    /// The limit.
+    pub limit: u64,
     /// What is charged to the group now.
-    pub(crate) used: u64,
+    pub used: u64,
     /// How much of that is file cache, which the kernel drops when the group needs the room.
-    pub(crate) reclaimable: u64,
+    pub reclaimable: u64,
 }
 
-impl Limit {
+impl MemoryLimit {
     /// What may still be taken.
-    pub(crate) fn headroom(&self) -> u64 {
+    pub fn headroom(&self) -> u64 {
         self.limit.saturating_sub(self.used.saturating_sub(self.reclaimable))
     }
 }
 
 /// The limits on memory.
-pub(crate) fn memory(machine: &Machine) -> Vec<Limit> {
+pub(crate) fn memory(machine: &Machine) -> Vec<MemoryLimit> {
     let one = folders(machine, Version::One("memory")).into_iter().filter_map(|folder| {
         let cache = cache(&folder, ["total_inactive_file", "total_active_file"])
             .or_else(|| cache(&folder, ["inactive_file", "active_file"]));
@@ -42,7 +44,7 @@ pub(crate) fn memory(machine: &Machine) -> Vec<Limit> {
 }
 
 /// The limits on reserved huge pages of `size`.
-pub(crate) fn huge_pages(machine: &Machine, size: HugePageSize) -> Vec<Limit> {
+pub(crate) fn huge_pages(machine: &Machine, size: HugePageSize) -> Vec<MemoryLimit> {
     let size = match size {
         HugePageSize::Size2M => "2MB",
         HugePageSize::Size1G => "1GB",
@@ -64,10 +66,10 @@ enum Version {
 }
 
 /// `None` where there is no limit: `max`, or no such file.
-fn read(folder: &Path, limit: &str, used: &str, reclaimable: u64) -> Option<Limit> {
+fn read(folder: &Path, limit: &str, used: &str, reclaimable: u64) -> Option<MemoryLimit> {
     let file = folder.join(limit);
     let number = |path: &Path| crate::machine::number::<u64>(path);
-    Some(Limit { limit: number(&file)?, used: number(&folder.join(used))?, reclaimable, file })
+    Some(MemoryLimit { limit: number(&file)?, used: number(&folder.join(used))?, reclaimable, file })
 }
 
 /// The sum of two numbers of a group's `memory.stat`, if it has both.
@@ -143,7 +145,7 @@ mod tests {
             ("cg/a/b/hugetlb.2MB.current", "2097152\n"),
         ];
         let machine = machine(root.path(), "4:cpu,memory:/c\n0::/a/b\n", &files);
-        let headrooms: Vec<u64> = memory(&machine).iter().map(Limit::headroom).collect();
+        let headrooms: Vec<u64> = memory(&machine).iter().map(MemoryLimit::headroom).collect();
         assert_eq!(headrooms, [0, 60]);
         assert_eq!(memory(&machine)[1].file, root.path().join("cg/a/memory.max"));
         assert_eq!(huge_pages(&machine, HugePageSize::Size2M)[0].headroom(), 2 << 20);
@@ -157,7 +159,7 @@ mod tests {
             let files =
                 [("cg/memory/memory.limit_in_bytes", "50"), ("cg/memory/memory.usage_in_bytes", "20")];
             let limits = memory(&machine(root.path(), cgroup, &files));
-            assert_eq!(limits.iter().map(Limit::headroom).collect::<Vec<_>>(), [30], "{cgroup}");
+            assert_eq!(limits.iter().map(MemoryLimit::headroom).collect::<Vec<_>>(), [30], "{cgroup}");
         }
     }
 }

@@ -45,10 +45,11 @@ mod strides;
 mod sync;
 
 pub use align::Alignment;
+pub use cgroup::MemoryLimit;
 pub use counts::MachineCounts;
 pub use error::{AllocError, Shortage};
 pub use huge::{HugePageSize, HugePages, UnknownHugePageSize};
-pub use machine::{Machine, MachinePaths};
+pub use machine::{Machine, MachinePaths, ReservedPages};
 pub use numa::{Numa, NumaNode};
 pub use page::{Page, PageMut};
 pub use piece::{Piece, PieceMut};

@@ -41,14 +41,16 @@ pub struct Machine {
     tally: Tally,
 }
 
-/// The reserved pages of one size.
+/// The huge pages of one size that a machine reserves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReservedPages {
-    pub(crate) total: usize,
+#[non_exhaustive]
+pub struct ReservedPages {
+    /// All of them.
+    pub total: usize,
     /// Free and not promised to a mapping that has not touched them yet.
-    pub(crate) free: usize,
+    pub free: usize,
     /// What the kernel may still add to the pool when it is asked.
-    pub(crate) surplus: usize,
+    pub surplus: usize,
 }
 
 impl Machine {
@@ -93,7 +95,7 @@ impl Machine {
                 source: failed.source,
             },
             Some(size) if short => {
-                let ReservedPages { total, free, .. } = self.reserved(size);
+                let ReservedPages { total, free, .. } = self.reserved(size).unwrap_or_default();
                 let wanted = len / size.alignment().bytes();
                 let shortage = Shortage::HugePages { size, wanted, free, total };
                 AllocError::Exhausted { shortage, source: failed.source }
@@ -109,15 +111,15 @@ impl Machine {
             .and_then(Alignment::new)
     }
 
-    /// The reserved pages of `size`. One whose folder or numbers are missing has no pages.
-    pub(crate) fn reserved(&self, size: HugePageSize) -> ReservedPages {
+    /// The reserved pages of `size`; `None` where the machine has no pages of that size.
+    pub fn reserved(&self, size: HugePageSize) -> Option<ReservedPages> {
         let folder = self.huge_pages().join(format!("hugepages-{}kB", size.alignment().bytes() / 1024));
         let read = |name| number::<usize>(&folder.join(name)).unwrap_or(0);
-        ReservedPages {
+        folder.is_dir().then(|| ReservedPages {
             total: read("nr_hugepages"),
             free: read("free_hugepages").saturating_sub(read("resv_hugepages")),
             surplus: read("nr_overcommit_hugepages").saturating_sub(read("surplus_hugepages")),
-        }
+        })
     }
 
     fn offered(&self) -> String {
@@ -173,8 +175,8 @@ mod tests {
         }
         let machine = Machine::new(MachinePaths { sysfs: root.path().into(), ..Default::default() });
         let reserved = ReservedPages { total: 9, free: 2, surplus: 0 };
-        assert_eq!(machine.reserved(HugePageSize::Size2M), reserved);
-        assert_eq!(machine.reserved(HugePageSize::Size1G), ReservedPages::default());
+        assert_eq!(machine.reserved(HugePageSize::Size2M), Some(reserved));
+        assert_eq!(machine.reserved(HugePageSize::Size1G), None);
         assert_eq!(machine.offered(), "2048kB");
         let bare = Machine::new(MachinePaths { sysfs: root.path().join("absent"), ..Default::default() });
         assert_eq!(bare.offered(), "none");

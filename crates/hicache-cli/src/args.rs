@@ -103,7 +103,7 @@ pub(crate) struct Place {
     /// The store's URL, as in file:/path?direct=false or memory:
     #[arg(long, value_name = "URL")]
     pub(crate) backend: Option<String>,
-    /// A configuration file (.toml, .json) with backend = "URL" and a section for each kind of store
+    /// A configuration file (.toml, .json, .yaml) with backend = "URL" and a section for each kind of store
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -256,7 +256,7 @@ pub(crate) struct Verify {
 pub(crate) struct Drop {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The namespace's name
+    /// The namespace's name, or its digest where several have that name
     pub(crate) namespace: String,
 }
 
@@ -265,9 +265,9 @@ pub(crate) struct Drop {
 pub(crate) enum Config {
     /// Check a configuration file: its syntax, its keys and every value in it
     ///
-    /// Nothing is opened. Reads TOML and JSON, and both shapes of SGLang's extra configuration.
+    /// Nothing is opened. Reads TOML, JSON and YAML, and both shapes of SGLang's extra configuration.
     Check {
-        /// The file (.toml, .json)
+        /// The file (.toml, .json, .yaml)
         file: PathBuf,
     },
     /// Show each option of the store as it is in force, and which source says so

@@ -7,7 +7,7 @@ use crate::session::{self, Session};
 use crate::workload::Workload;
 use hicache::{
     Call, Error, ErrorKind, Fallback, HostPool, KeyUnits, Outcomes, PageKey, PageLayout, PageMut, Pending,
-    Prefault, Prefix, Put, STORAGE_BATCH_SIZE, Stats, StorageBackend, Stored,
+    Prefix, Put, STORAGE_BATCH_SIZE, Stats, StorageBackend, Stored,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -82,8 +82,7 @@ impl<'a> Replayer<'a> {
             }
             other => other,
         })?;
-        let spec = session.memory(Prefault::On);
-        let pool = session::pool(spec, &rules.layout, rules.pool_pages, &*backend)?;
+        let pool = session::pool(session.memory(), &rules.layout, rules.pool_pages, &*backend)?;
         let (workload, counts, stats) = (Workload::new(), Counts::default(), Stats::default());
         let fallbacks = Vec::new();
         Ok(Self { session, backend, pool, rules, workload, interrupt, counts, stats, fallbacks })

@@ -6,8 +6,8 @@ use crate::output;
 use crate::report::Size;
 use crate::temporary::{self, Temporary};
 use hicache::{
-    CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, HugePages, Namespace, Opener, PageLayout,
-    PageMut, Pending, Prefault, RegionSpec, StorageBackend, Store, memory_available,
+    CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, Machine, Namespace, Opener, PageLayout,
+    PageMut, Pending, RegionSpec, StorageBackend, Store, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
@@ -105,15 +105,15 @@ impl Session {
         self.temporary.as_ref().map(Temporary::path)
     }
 
-    /// The page size of the command's own memory: what the store's is, by its options.
-    pub(crate) fn huge_pages(&self) -> HugePages {
-        self.common.huge_pages
+    /// What the command's host pools are made of, by the store's options.
+    pub(crate) fn memory(&self) -> RegionSpec {
+        self.common.pool_memory()
     }
 
-    /// What the command's host pools are made of, by the store's options.
-    pub(crate) fn memory(&self, prefault: Prefault) -> RegionSpec {
-        let backing = self.common.allocator.backing();
-        RegionSpec { backing, huge_pages: self.huge_pages(), prefault, ..RegionSpec::default() }
+    /// Host memory for one page, this command's own whatever the option `allocator` says: nobody else is to map it.
+    pub(crate) fn one_page(&self, layout: &PageLayout, backend: &dyn StorageBackend) -> Result<PageMut> {
+        let pool = pool(self.common.own_memory(), layout, 1, backend)?;
+        Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
     }
 
     /// Closes the store and opens it again.
@@ -153,7 +153,11 @@ impl Session {
             Some(available) => Err(hicache::Error::new(ErrorKind::NoSpace, doing)
                 .why(format_args!("it needs {}, and {} are free", Size(bytes), Size(available)))
                 .with("store", self.url())
-                .fix("free space there, or name a store elsewhere with --backend")
+                .fix(if self.is_memory() {
+                    "let it hold more (memory:?capacity=SIZE), or name a store elsewhere with --backend"
+                } else {
+                    "free space there, or name a store elsewhere with --backend"
+                })
                 .into()),
             None => Ok(()),
         }
@@ -171,17 +175,26 @@ impl Session {
         Ok(Pending::new(async move { store.namespaces().await }).wait()?)
     }
 
-    /// The recorded namespace of that name.
+    /// The recorded namespace of that name, or else of that digest.
     pub(crate) fn namespace(&self, name: &str) -> Result<Option<Namespace>> {
-        let mut named: Vec<_> =
-            self.namespaces()?.into_iter().filter(|namespace| namespace.name() == name).collect();
-        match named.len() {
-            0 | 1 => Ok(named.pop()),
-            count => Err(Failure::Usage(format!("{count} namespaces of this store are called {name:?}"))),
+        let all = self.namespaces()?;
+        let named: Vec<&Namespace> = all.iter().filter(|namespace| namespace.name() == name).collect();
+        match named.as_slice() {
+            [] => Ok(all.iter().find(|namespace| namespace.digest().to_string() == name).cloned()),
+            [one] => Ok(Some((*one).clone())),
+            several => {
+                let digests: Vec<String> =
+                    several.iter().map(|namespace| namespace.digest().to_string()).collect();
+                Err(Failure::Usage(format!(
+                    "{} namespaces of this store are called {name:?}; give the digest of one: {}",
+                    several.len(),
+                    digests.join(", ")
+                )))
+            }
         }
     }
 
-    /// The recorded namespace of that name, which must be there.
+    /// The recorded namespace of that name or digest, which must be there.
     pub(crate) fn known_namespace(&self, name: &str) -> Result<Namespace> {
         if let Some(namespace) = self.namespace(name)? {
             return Ok(namespace);
@@ -235,6 +248,7 @@ pub(crate) fn pool(
             .with("slots", slots)
             .with("bytes", len)
             .with("available", available)
+            .with("limit", limit_of_memory(available))
             .fix("fewer slots (--pool-pages, --batch), or smaller pages")
             .into());
     }
@@ -242,14 +256,12 @@ pub(crate) fn pool(
     Ok(HostPool::new(region, strides, &[])?)
 }
 
-/// Host memory for one page, this command's own whatever the option `allocator` says: nobody else is to map it.
-pub(crate) fn one_page(
-    layout: &PageLayout,
-    backend: &dyn StorageBackend,
-    huge_pages: HugePages,
-) -> Result<PageMut> {
-    let pool = pool(RegionSpec { huge_pages, ..RegionSpec::default() }, layout, 1, backend)?;
-    Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
+/// What sets that so much memory is available: the limit of a container, or the machine.
+fn limit_of_memory(available: u64) -> String {
+    // What is in use changes from one look to the next.
+    let about = available.saturating_add(available / 8);
+    let limit = Machine::default().memory_limit().filter(|limit| limit.headroom() <= about);
+    limit.map_or_else(|| "MemAvailable".to_owned(), |limit| limit.file.display().to_string())
 }
 
 /// The sources of options, and the URL that the flags or the configuration name.

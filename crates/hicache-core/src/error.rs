@@ -1,6 +1,7 @@
 //! The one error type: kind, operation, facts, source.
 
-use hicache_alloc::AllocError;
+use hicache_alloc::{AllocError, Shortage};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -75,7 +76,8 @@ impl fmt::Display for ErrorKind {
 
 /// An error with its kind, operation, facts and cause. One word wide; cheap to clone.
 ///
-/// `Display` is one line without the cause, which [`std::error::Error::source`] gives.
+/// `Display` is one line without the cause, which [`std::error::Error::source`] gives, and without the middle of what
+/// is long, which [`Error::fact`] has.
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Arc<Inner>);
@@ -155,20 +157,26 @@ impl Error {
     }
 }
 
+/// How much of a fact a line quotes, in characters. It may be all that somebody wrote into an option.
+const FACT_LEN_MAX: usize = 200;
+/// How much of what happened, and of what to do, a line has: words of ours with a little of the user's.
+const CLAUSE_LEN_MAX: usize = 600;
+
 impl Inner {
     fn line(&self) -> String {
         let mut line = format!("{}: {}", self.operation, self.kind);
         if let Some(why) = &self.why {
             line.push_str(": ");
-            line.push_str(why);
+            line.push_str(&shortened(why, CLAUSE_LEN_MAX));
         }
-        let facts: Vec<String> = self.facts.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let fact = |(name, value): &(&str, String)| format!("{name}={}", shortened(value, FACT_LEN_MAX));
+        let facts: Vec<String> = self.facts.iter().map(fact).collect();
         if !facts.is_empty() {
             line.push_str(&format!(" [{}]", facts.join(", ")));
         }
         if let Some(fix) = &self.fix {
             line.push_str("; ");
-            line.push_str(fix);
+            line.push_str(&shortened(fix, CLAUSE_LEN_MAX));
         }
         one_line(line)
     }
@@ -187,13 +195,38 @@ impl std::error::Error for Inner {
     }
 }
 
-/// What a user wrote may hold line ends and terminal codes; an error that quotes it does not.
+/// Without its middle where it is longer than `len_max` characters.
+fn shortened(text: &str, len_max: usize) -> Cow<'_, str> {
+    let len = text.chars().count();
+    if len <= len_max {
+        return text.into();
+    }
+    let end = len_max / 4;
+    let head: String = text.chars().take(len_max - end).collect();
+    let tail: String = text.chars().skip(len - end).collect();
+    format!("{head} ... {tail}").into()
+}
+
+/// What a user wrote may hold line ends, terminal codes, and marks that turn the text around; an error that quotes it
+/// does not.
 fn one_line(text: String) -> String {
-    if !text.contains(char::is_control) {
+    if !text.contains(is_unseen) {
         return text;
     }
-    let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let plain = |c: char| if is_unseen(c) { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(plain).collect()
+}
+
+/// Controls, and what Unicode has to break lines, to set the direction of text, and to take no room.
+fn is_unseen(c: char) -> bool {
+    let marks = '\u{200b}'..='\u{200f}';
+    let breaks_and_turns = '\u{2028}'..='\u{202e}';
+    let isolates = '\u{2060}'..='\u{206f}';
+    c.is_control()
+        || c == '\u{feff}'
+        || marks.contains(&c)
+        || breaks_and_turns.contains(&c)
+        || isolates.contains(&c)
 }
 
 impl fmt::Debug for Error {
@@ -217,6 +250,30 @@ impl From<AllocError> for Error {
             AllocError::Os { .. } | AllocError::Register(_) => ErrorKind::Io,
             _ => ErrorKind::InvalidConfig,
         };
-        Self::new(kind, "map memory").because(error)
+        let fix = way_out(&error);
+        let made = Self::new(kind, "map memory").because(error);
+        match fix {
+            Some(fix) => made.fix(fix),
+            None => made,
+        }
+    }
+}
+
+/// The option that would have let a store or its pool do without what was insisted on.
+fn way_out(error: &AllocError) -> Option<&'static str> {
+    match error {
+        AllocError::Exhausted { shortage: Shortage::HugePages { .. }, .. } => {
+            Some("huge_pages=prefer goes on without huge pages")
+        }
+        AllocError::Exhausted { shortage: Shortage::Locked { .. }, .. } => {
+            Some("mlock=true goes on without the lock")
+        }
+        AllocError::Exhausted { shortage: Shortage::Node { .. }, .. } | AllocError::Denied { .. } => {
+            Some("numa=prefer:NODE goes on with memory of any node")
+        }
+        AllocError::UnknownNode { .. } => {
+            Some("name a node that is there in numa=prefer:NODE, or leave numa off")
+        }
+        _ => None,
     }
 }

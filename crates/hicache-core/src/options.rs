@@ -2,12 +2,15 @@
 
 use crate::allocator::ALLOCATOR;
 use crate::{
-    AllocatorType, Error, ErrorKind, HugePageSize, HugePages, Result, get_allocator_type, parse_bool,
-    parse_duration,
+    AllocatorType, Error, ErrorKind, HugePageSize, HugePages, Lock, Numa, Result, get_allocator_type,
+    parse_bool, parse_duration,
 };
+use memory::{HUGE_PAGES, MLOCK, NUMA};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
+
+mod memory;
 
 /// Where an option was set, weakest first; the derived order is the precedence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +53,7 @@ pub struct StoreOptions {
 }
 
 /// Options that every store has.
-pub const COMMON_OPTIONS: &[OptionSpec] = &[ACCEPT_UNVERIFIED, ALLOCATOR, DEADLINE, HUGE_PAGES];
+pub const COMMON_OPTIONS: &[OptionSpec] = &[ACCEPT_UNVERIFIED, ALLOCATOR, DEADLINE, HUGE_PAGES, MLOCK, NUMA];
 
 const ACCEPT_UNVERIFIED: OptionSpec = OptionSpec {
     name: "accept_unverified",
@@ -70,15 +73,6 @@ const DEADLINE: OptionSpec = OptionSpec {
     secret: false,
 };
 
-const HUGE_PAGES: OptionSpec = OptionSpec {
-    name: "huge_pages",
-    aliases: &[],
-    kind: "off, prefer, require, or either of these with a size, as in require:1GiB",
-    default: "prefer:2MiB",
-    about: "page size of the store's own memory",
-    secret: false,
-};
-
 /// The values of [`COMMON_OPTIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommonOptions {
@@ -88,15 +82,20 @@ pub struct CommonOptions {
     pub allocator: AllocatorType,
     /// When a batch is given up, where the call does not say.
     pub deadline: Duration,
-    /// Page size of the store's own memory.
+    /// Page size of the memory of the store and of its host pools.
     pub huge_pages: HugePages,
+    /// Whether that memory is locked.
+    pub mlock: Lock,
+    /// Which NUMA node that memory lies on.
+    pub numa: Numa,
 }
 
 impl Default for CommonOptions {
     fn default() -> Self {
         let huge_pages = HugePages::Prefer(HugePageSize::Size2M);
         let (allocator, deadline) = (AllocatorType::default(), Duration::from_secs(30));
-        Self { accept_unverified: false, allocator, deadline, huge_pages }
+        let (mlock, numa) = (Lock::Off, Numa::Any);
+        Self { accept_unverified: false, allocator, deadline, huge_pages, mlock, numa }
     }
 }
 
@@ -120,19 +119,10 @@ impl CommonOptions {
                 .unwrap_or(default.accept_unverified),
             allocator,
             deadline: deadline.unwrap_or(default.deadline),
-            huge_pages: options.take(&HUGE_PAGES, parse_huge_pages)?.unwrap_or(default.huge_pages),
+            huge_pages: options.take(&HUGE_PAGES, memory::parse_huge_pages)?.unwrap_or(default.huge_pages),
+            mlock: options.take(&MLOCK, memory::parse_mlock)?.unwrap_or(default.mlock),
+            numa: options.take(&NUMA, memory::parse_numa)?.unwrap_or(default.numa),
         })
-    }
-}
-
-fn parse_huge_pages(text: &str) -> Result<HugePages, String> {
-    let (policy, size) = text.split_once(':').unwrap_or((text, "2MiB"));
-    let size = size.parse::<HugePageSize>().map_err(|error| error.to_string())?;
-    match policy.to_ascii_lowercase().as_str() {
-        "off" if !text.contains(':') => Ok(HugePages::Off),
-        "prefer" => Ok(HugePages::Prefer(size)),
-        "require" => Ok(HugePages::Require(size)),
-        _ => Err("want off, prefer, require, prefer:SIZE or require:SIZE".to_string()),
     }
 }
 

@@ -85,13 +85,22 @@ pub struct PoolLookup {
 ///
 /// An anchor without bytes is *logical* ([`PoolSet::logical`]): then the sidecars that hold all pages stand for it.
 ///
+/// # Loading a prefix
+///
+/// Ask [`PoolSet::lookup`], agree with the other ranks on one of the lengths that all can restore
+/// ([`Restorable::intersect`](crate::Restorable::intersect)), then get that many pages, in batches of
+/// [`STORAGE_BATCH_SIZE`](crate::STORAGE_BATCH_SIZE), each with a place in those sidecars whose
+/// [`HitPolicy::needs`] says so. There is no stream as [`Prefix`](crate::Prefix) is one: with a trailing window
+/// only the whole length can be restored, and it must be known before the first page. A miss on the way (a page
+/// removed since, or found damaged) voids the length; the next lookup finds a shorter one.
+///
 /// Models whose K and V differ in size, and states of several tensors, are sets too: one pool for each tensor.
 /// That is how engines hold them, so each still moves without a copy.
 ///
 /// ```
 /// use hicache_core::{
-///     Alignment, Call, HitPolicy, HostPool, MemoryStore, Namespace, PageKey, PageLayout, PoolPages, PoolPut, PoolSet,
-///     RegionSpec, Sidecar, Store,
+///     Alignment, Call, HitPolicy, HostPool, MemoryStore, Namespace, PageKey, PageLayout, PoolGet, PoolPages, PoolPut,
+///     PoolSet, RegionSpec, Sidecar, Store,
 /// };
 ///
 /// // KV, and an index that every page of it needs, as two namespaces of one store.
@@ -102,18 +111,24 @@ pub struct PoolLookup {
 /// let set = PoolSet::new(store.backend(Namespace::named("kv", kv)?)?, vec![sidecar])?;
 ///
 /// // Each pool has host memory of its own.
-/// let page = |layout: PageLayout| -> Result<_, hicache_core::Error> {
+/// let slot = |layout: PageLayout| -> Result<_, hicache_core::Error> {
 ///     let strides = layout.strides(1, Alignment::NONE)?;
 ///     let region = RegionSpec { len: strides.region_len(), ..Default::default() }.map()?;
-///     Ok(HostPool::new(region, strides, &[])?.alloc(1).expect("one slot is free").remove(0).freeze())
+///     Ok(HostPool::new(region, strides, &[])?.alloc(1).expect("one slot is free").remove(0))
 /// };
 /// let key = PageKey::new([1; 32]);
-/// let pages = PoolPages { anchor: Some(page(kv)?), sidecars: vec![Some(page(index)?)] };
+/// let pages = PoolPages { anchor: Some(slot(kv)?.freeze()), sidecars: vec![Some(slot(index)?.freeze())] };
 /// let stored = set.batch_set(vec![PoolPut { key, parent: None, pages }], Call::default()).wait();
 /// assert!(stored.first_error().is_none());
 ///
+/// // Of a chain, as much as every pool can restore is loaded: one page here.
 /// let absent = PageKey::new([2; 32]);
-/// assert_eq!(set.lookup(&[key, absent], Call::default()).wait().usable.pages(), 1);
+/// let pages = set.lookup(&[key, absent], Call::default()).wait().usable.pages();
+/// assert_eq!(pages, 1);
+/// let index_of = |number| set.sidecars()[0].policy.needs(number, pages).then(|| slot(index)).transpose();
+/// let into = PoolPages { anchor: Some(slot(kv)?), sidecars: vec![index_of(0)?] };
+/// let found = set.batch_get(vec![PoolGet { key, into }], Call::default()).wait();
+/// assert!(found.into_iter().all(|page| matches!(page, Ok(Some(_)))));
 /// # Ok::<(), hicache_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]

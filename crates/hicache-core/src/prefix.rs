@@ -19,6 +19,10 @@ use std::task::{Context, Poll, ready};
 /// is smaller; where it has none, the next batch waits until the caller has been given, and has dropped, pages
 /// of the batches before. So a run may be longer than the pool. When nothing is under way and the pool is still
 /// dry, others hold its pages: the run ends with [`ErrorKind::Exhausted`].
+///
+/// It is a run of one pool, any part of which is of use. With several pools it would not be: how long a prefix is
+/// loaded must be known, and among ranks agreed on, before its first page is. So of a [`PoolSet`](crate::PoolSet)
+/// exactly the prefix is loaded that its lookup has found.
 #[derive(Debug)]
 pub struct Prefix {
     backend: Arc<dyn StorageBackend>,

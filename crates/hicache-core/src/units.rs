@@ -66,7 +66,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 ///
 /// What was wanted, for anything else.
 pub fn parse_count(text: &str) -> Result<std::num::NonZeroU32, String> {
-    text.parse().map_err(|_| "want a whole number from 1".to_string())
+    text.parse().map_err(|_| format!("want a whole number from 1 to {}", u32::MAX))
 }
 
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {

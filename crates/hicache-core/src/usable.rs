@@ -25,6 +25,19 @@ pub enum HitPolicy {
     },
 }
 
+impl HitPolicy {
+    /// Whether who loads the first `pages` pages of a chain loads page number `page`, from 0, of this pool: what
+    /// makes the pool able to restore that length, and nothing more. Pages of block groups have keys of their own,
+    /// so of the chain's none.
+    pub fn needs(self, page: usize, pages: usize) -> bool {
+        match self {
+            Self::AllPages => page < pages,
+            Self::TrailingPages(window) => page < pages && pages - page <= window.get(),
+            Self::BlockGroups { .. } => false,
+        }
+    }
+}
+
 /// One pool beside the anchor, as far as it was looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolPresence<'a> {

@@ -70,6 +70,9 @@ fn what_a_user_wrote_does_not_break_the_line() {
     let error = Error::new(ErrorKind::InvalidConfig, "open store").with("given", "a\nb\u{1b}[31m\u{85}é");
     assert_eq!(error.to_string(), "open store: invalid configuration [given=a\\nb\\u{1b}[31m\\u{85}é]");
     assert_eq!(error.fact("given"), Some("a\nb\u{1b}[31m\u{85}é"), "the fact is what was given");
+    let turned =
+        Error::new(ErrorKind::InvalidConfig, "open store").why("x\u{202e}gnirts\u{2028}\u{feff}\u{2066}");
+    assert!(turned.to_string().ends_with("x\\u{202e}gnirts\\u{2028}\\u{feff}\\u{2066}"), "{turned}");
 }
 
 #[test]
@@ -80,4 +83,17 @@ fn errors_of_memory_keep_their_cause() {
     assert_eq!((error.kind(), error.operation()), (ErrorKind::InvalidConfig, "map memory"));
     assert_eq!(error.source().unwrap().to_string(), said);
     assert!(error.source().unwrap().downcast_ref::<AllocError>().is_some());
+}
+
+#[test]
+fn a_line_does_not_quote_all_of_what_is_long() {
+    let long = format!("begin{}end", "\u{e9}".repeat(1 << 16));
+    let error =
+        Error::new(ErrorKind::InvalidConfig, "read options").why(&long).with("value", &long).fix(&long);
+    let line = error.to_string();
+    assert!(line.chars().count() < 1_600, "{}", line.len());
+    assert_eq!((line.matches("begin").count(), line.matches("end").count()), (3, 3), "{line}");
+    assert_eq!(error.fact("value"), Some(long.as_str()), "who asks for the fact gets it whole");
+    let error = Error::new(ErrorKind::Io, "read page").with("path", "/\u{e9}".repeat(100));
+    assert!(error.to_string().contains(&"/\u{e9}".repeat(100)), "{error}");
 }

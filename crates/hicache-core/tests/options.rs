@@ -1,8 +1,8 @@
 //! Options: which source wins, what is refused and how it says so, and that secrets stay secret.
 
 use hicache_core::{
-    AllocatorType, Backing, CommonOptions, Error, ErrorKind, HugePageSize, HugePages, OptionSpec, Source,
-    StoreOptions, get_allocator_type, parse_bool, parse_size,
+    AllocatorType, Backing, CommonOptions, Error, ErrorKind, HugePageSize, HugePages, Lock, Numa, NumaNode,
+    OptionSpec, RegionSpec, Source, StoreOptions, get_allocator_type, parse_bool, parse_size,
 };
 use std::time::Duration;
 
@@ -70,8 +70,8 @@ fn b014_an_unknown_option_is_told_with_the_nearest_and_its_source() {
         assert!(error.to_string().ends_with(suggestion), "{error}");
     }
     let error = refused(options(&[(Source::Flag, "bucket", "x")]).finish(&[TABLE]));
-    let known =
-        "the options are direct, capacity, dir, token, accept_unverified, allocator, deadline, huge_pages";
+    let known = "the options are direct, capacity, dir, token, accept_unverified, allocator, deadline, huge_pages, \
+                 mlock, numa";
     assert!(error.to_string().ends_with(known), "an option of another store: {error}");
     let error = refused(options(&[(Source::Env("HICACHE_X".to_owned()), "", "x")]).finish(&[]));
     assert_eq!(error.fact("source"), Some("environment HICACHE_X"));
@@ -178,12 +178,16 @@ fn common_options_are_typed_once() {
         (Source::Url, "allocator", "shm"),
         (Source::Env("D".to_owned()), "deadline", "1500ms"),
         (Source::Flag, "huge_pages", "require:1GiB"),
+        (Source::Url, "mlock", "True"),
+        (Source::Url, "numa", "Strict:3"),
     ]);
     let wanted = CommonOptions {
         accept_unverified: true,
         allocator: AllocatorType::Shm,
         deadline: Duration::from_millis(1_500),
         huge_pages: HugePages::Require(HugePageSize::Size1G),
+        mlock: Lock::Prefer,
+        numa: Numa::Require(NumaNode::new(3)),
     };
     assert_eq!(CommonOptions::take(&mut set).unwrap(), wanted);
     set.finish(&[]).unwrap();
@@ -199,6 +203,18 @@ fn common_options_are_typed_once() {
         ("huge_pages", "prefer:3MiB"),
         ("huge_pages", "prefer:"),
         ("huge_pages", ""),
+        ("mlock", "prefer"),
+        ("mlock", ""),
+        ("numa", "0"),
+        ("numa", "on"),
+        ("numa", "prefer"),
+        ("numa", "prefer:"),
+        ("numa", "prefer:-1"),
+        ("numa", "require:+1"),
+        ("numa", "require:1.0"),
+        ("numa", "require:4294967296"),
+        ("numa", "interleave:0"),
+        ("numa", ""),
     ];
     for (name, value) in bad {
         let error = refused(CommonOptions::take(&mut options(&[(Source::Url, name, value)])));
@@ -214,6 +230,25 @@ fn common_options_are_typed_once() {
         let common = CommonOptions::take(&mut options(&[(Source::Url, "huge_pages", text)])).unwrap();
         assert_eq!(common.huge_pages, wanted, "{text}");
     }
+}
+
+#[test]
+fn own_memory_is_private_and_pools_are_what_the_allocator_says() {
+    let mut set = options(&[
+        (Source::Url, "allocator", "shm"),
+        (Source::Url, "huge_pages", "off"),
+        (Source::Url, "mlock", "require"),
+        (Source::Url, "numa", "prefer:1"),
+    ]);
+    let common = CommonOptions::take(&mut set).unwrap();
+    let own = common.own_memory();
+    assert_eq!((own.backing, own.huge_pages), (Backing::Private, HugePages::Off));
+    assert_eq!((own.lock, own.numa), (Lock::Require, Numa::Prefer(NumaNode::new(1))));
+    assert_eq!(common.pool_memory(), RegionSpec { backing: Backing::Memfd, ..own });
+    assert_eq!(
+        CommonOptions::default().own_memory(),
+        RegionSpec { huge_pages: HugePages::Prefer(HugePageSize::Size2M), ..RegionSpec::default() }
+    );
 }
 
 #[test]

@@ -180,6 +180,22 @@ proptest! {
     }
 
     #[test]
+    fn what_a_length_needs_is_what_restores_it_and_no_page_less_does(
+        pages in 1..60_usize,
+        policy in policy(),
+        missing in 0..60_usize,
+    ) {
+        let needed = of(80, (0..80).filter(|page| policy.needs(*page, pages)));
+        let all = vec![true; pages];
+        prop_assert_eq!(usable(&all, &[(policy, needed.clone())]).pages(), pages);
+        if needed[missing] {
+            let mut without = needed;
+            without[missing] = false;
+            prop_assert!(!usable(&all, &[(policy, without)]).restorable.contains(pages));
+        }
+    }
+
+    #[test]
     fn a_set_is_its_flags_and_intersects_as_they_do(
         a in prop::collection::btree_set(0..300_usize, 0..40),
         b in prop::collection::btree_set(0..300_usize, 0..40),

@@ -48,6 +48,9 @@ pub(crate) fn io_error(
         Some(libc::ENOTDIR) => {
             failed(ErrorKind::InvalidConfig).why("there is a file where a directory should be")
         }
+        Some(libc::ELOOP) => failed(ErrorKind::Incompatible)
+            .why("a link stands where a folder should be, or links lead in a circle")
+            .fix("put the folder there; a further disk is named by the option dir"),
         Some(libc::ENAMETOOLONG) => failed(ErrorKind::InvalidConfig).why("the path is too long"),
         _ => failed(ErrorKind::Io).why(&error),
     };

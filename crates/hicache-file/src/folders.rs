@@ -6,6 +6,7 @@ use crate::record;
 use crate::root::{BAD, NAMESPACES, namespace_folder, page_folder};
 use crate::standing::is_absence;
 use hicache_core::{PageKey, Result};
+use rustix::fs::FileType;
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -26,12 +27,22 @@ impl PageFiles<'_> {
 
     fn make_folder(&self, folder: &str, parent: &str) -> io::Result<()> {
         match self.root.sys().make_dir(self.root.dir(), folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.check_folder(folder),
             Err(error) => Err(error),
             Ok(()) if self.durability == Durability::Sync => {
                 self.root.sys().sync_dir(self.root.dir(), parent)
             }
             Ok(()) => Ok(()),
+        }
+    }
+
+    /// What stands there already must not lead out of the store.
+    fn check_folder(&self, folder: &str) -> io::Result<()> {
+        let stat = self.root.sys().stat(self.root.dir(), folder)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Ok(()),
+            FileType::Symlink => Err(io::Error::from_raw_os_error(libc::ELOOP)),
+            _ => Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
         }
     }
 

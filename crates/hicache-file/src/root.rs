@@ -146,8 +146,9 @@ impl Root {
         Alignment::new(self.marker.block).expect("a marker with another block is refused")
     }
 
+    /// As it was at open; not any more once the directory is deleted.
     pub(crate) fn is_writable(&self) -> bool {
-        self.probe.writable
+        self.probe.writable && rustix::fs::fstat(&self.dir).is_ok_and(|stat| stat.st_nlink > 0)
     }
 
     /// What each transfer must be aligned to; `None`: pages go through the page cache, and nothing need be.

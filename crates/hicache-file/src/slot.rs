@@ -1,7 +1,9 @@
 //! A worker's own aligned memory: where pages bounce whose pieces the device cannot take, and where padding and
 //! trailer stand while they move.
 
-use hicache_core::{Alignment, HostPool, HugePages, Page, PageMut, Prefault, RegionSpec, Result, Strides};
+use hicache_core::{
+    Alignment, Fallback, HostPool, Numa, Page, PageMut, Prefault, RegionSpec, Result, Strides,
+};
 
 /// Bytes that bounce at once. From 1 MiB up, larger transfers gain nothing.
 const BOUNCE_LEN: usize = 1 << 20;
@@ -21,21 +23,20 @@ pub(crate) struct Slot {
 }
 
 impl Slots {
-    /// `count` slots for page files of blocks up to `block`.
-    pub(crate) fn map(count: u32, block: Alignment, huge_pages: HugePages) -> Result<Self> {
+    /// `count` slots for page files of blocks up to `block`, in memory as `memory` says.
+    pub(crate) fn map(count: u32, block: Alignment, memory: RegionSpec) -> Result<Self> {
         let len = BOUNCE_LEN + 2 * block.bytes();
         let strides = Strides::new(1, count, len, block)?;
-        let region = RegionSpec {
-            len: strides.region_len(),
-            huge_pages,
-            prefault: Prefault::Off,
-            ..RegionSpec::default()
-        };
+        // Few slots are ever used where nothing bounces. Which node a page lies on, though, is known when it is there.
+        let prefault = if memory.numa == Numa::Any { Prefault::Off } else { Prefault::On };
+        let region = RegionSpec { len: strides.region_len(), prefault, ..memory };
         Ok(Self { pool: HostPool::new(region.map()?, strides, &[])?, block })
     }
 
-    pub(crate) fn pool(&self) -> &HostPool {
-        &self.pool
+    /// What was asked of their memory and not got.
+    pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
+        let of = |one: &Fallback| Fallback { what: one.what, why: format!("the store's slots: {}", one.why) };
+        self.pool.region().fallbacks().iter().map(of).collect()
     }
 
     /// As many as there are slots.

@@ -80,12 +80,8 @@ impl FileStore {
         }
         check_distinct(&roots)?;
         let block = roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE);
-        let slots = Slots::map(workers(&options), block, options.common.huge_pages)?;
-        let of_slots = |fallback: &Fallback| Fallback {
-            what: fallback.what,
-            why: format!("the store's slots: {}", fallback.why),
-        };
-        let mut fallbacks: Vec<Fallback> = slots.pool().region().fallbacks().iter().map(of_slots).collect();
+        let slots = Slots::map(workers(&options), block, options.common.own_memory())?;
+        let mut fallbacks = slots.fallbacks();
         let mut engine = Engine::start(slots.take()).map_err(|error| {
             Error::new(ErrorKind::Exhausted, "open store")
                 .why("the engine's threads could not be started")

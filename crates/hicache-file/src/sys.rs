@@ -5,7 +5,9 @@
 #![allow(unsafe_code)]
 
 use hicache_core::{Alignment, Page, PageMut};
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatVfs};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatVfs,
+};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -130,6 +132,21 @@ impl<'a> WriteFrom<'a> {
         let mut parts: Vec<_> = (0..page.planes()).map(piece_part).collect();
         parts.push(part(tail.as_ptr().cast_mut(), tail.len()));
         Self(Parts::new(parts))
+    }
+}
+
+/// As openat, but through no link, so that what is written lies in the store and nowhere else.
+fn open_beneath(
+    dir: BorrowedFd<'_>,
+    path: &str,
+    flags: OFlags,
+    mode: Mode,
+) -> std::result::Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(dir, path, flags, mode, resolve) {
+        // A kernel before 5.6, or a profile that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(dir, path, flags, mode),
+        opened => opened,
     }
 }
 
@@ -291,7 +308,10 @@ impl Sys {
         let call = if flags.contains(OFlags::TMPFILE) { SysCall::OpenUnnamed } else { SysCall::Open };
         // The umask decides who else may read: a store may be shared between users.
         let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
-        self.make(call, path, || rustix::fs::openat(dir, path, flags, mode))
+        self.make(call, path, || match call {
+            SysCall::OpenUnnamed => open_beneath(dir, path, flags, mode),
+            _ => rustix::fs::openat(dir, path, flags, mode),
+        })
     }
 
     /// Of `path` itself, not of what it links to.

@@ -429,3 +429,51 @@ fn a_record_of_another_namespace_does_no_harm() {
         stage.scan(Depth::Contents, false).iter().filter(|found| found.state == State::Sound).count() == 4
     );
 }
+
+#[test]
+fn a_link_in_the_place_of_a_folder_leads_no_page_out_of_the_store() {
+    let stage = Stage::new(4096);
+    assert!(stage.set(1).is_ok());
+    let bucket = stage.file(1).parent().unwrap().to_owned();
+    let namespace = bucket.parent().unwrap().to_owned();
+    // Another page of the same folder, and one of another.
+    let byte = |n: u64| stage::key(n).as_bytes()[0];
+    let same = (2..).find(|n| byte(*n) == byte(1)).unwrap();
+    let other = (2..).find(|n| byte(*n) != byte(1)).unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    for (folder, pages) in
+        [(bucket.clone(), &[same][..]), (namespace, &[same, other]), (stage.dir.join("ns"), &[same, other])]
+    {
+        let aside = outside.path().join("aside");
+        std::fs::rename(&folder, &aside).unwrap();
+        std::os::unix::fs::symlink(&aside, &folder).unwrap();
+        let before = stage::files(&aside);
+        let fresh = stage.store.backend(stage_namespace(&stage)).unwrap();
+        for n in pages {
+            for backend in [&stage.backend, &fresh] {
+                let error = stage::set(&**backend, &stage.pool, *n).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+                assert!(error.to_string().contains("a link stands"), "{error}");
+            }
+        }
+        assert_eq!(stage::files(&aside), before);
+        std::fs::remove_file(&folder).unwrap();
+        std::fs::rename(&aside, &folder).unwrap();
+    }
+    assert!(stage.set(same).is_ok() && stage.set(other).is_ok() && stage.get(1).unwrap());
+}
+
+fn stage_namespace(stage: &Stage) -> Namespace {
+    Namespace::named("test", stage.layout).unwrap()
+}
+
+#[test]
+fn a_store_whose_directory_is_deleted_is_not_writable() {
+    let stage = Stage::new(4096);
+    assert!(stage.set(1).is_ok() && stage.store.health().writable);
+    std::fs::remove_dir_all(&stage.dir).unwrap();
+    assert!(!stage.store.health().writable);
+    assert!(stage.set(2).is_err());
+    assert!(!stage.get(1).unwrap_or(false));
+    stage.all_slots_come_back();
+}

@@ -1,8 +1,8 @@
-//! Options from a configuration file in TOML or JSON.
+//! Options from a configuration file in TOML, JSON or YAML.
 
 use crate::document::Node;
 use crate::extra_config::{self, PLUGIN};
-use crate::{Error, ErrorKind, Result, Source, StoreFactory, StoreOptions, StoreRegistry, names};
+use crate::{Error, ErrorKind, Result, Source, StoreFactory, StoreOptions, StoreRegistry, names, yaml};
 use rustix::fs::OFlags;
 use std::fmt;
 use std::fs::File;
@@ -14,8 +14,6 @@ use std::path::Path;
 const LEN_MAX: u64 = 1 << 20;
 /// The key that names the store.
 const BACKEND: &str = "backend";
-/// How much of a file an error quotes, in characters.
-const QUOTE_LEN_MAX: usize = 200;
 
 /// What a configuration file says: `backend = "URL"`, and for each kind of store a section named by its scheme with
 /// that store's options, named as in a URL.
@@ -28,8 +26,9 @@ const QUOTE_LEN_MAX: usize = 200;
 /// dir = ["second", "third"]
 /// ```
 ///
-/// In JSON, the same: `{"backend": "file:cache", "file": {"direct": true}}`. Numbers and booleans are their texts;
-/// a list of texts repeats its option. Relative paths start at the working directory, as those of flags do.
+/// In JSON, the same: `{"backend": "file:cache", "file": {"direct": true}}`, and so in YAML, of which anchors and tags
+/// are not read. Numbers and booleans are their texts; a list of texts repeats its option. Relative paths start at the
+/// working directory, as those of flags do.
 ///
 /// Both shapes of SGLang's extra configuration are read, too. *Flat*, `{"use_direct_io": true, "threads": 4}`: where
 /// there are no sections, options at top level are those of whichever store is opened. *Qualified*,
@@ -41,6 +40,7 @@ const QUOTE_LEN_MAX: usize = 200;
 pub struct ConfigFile {
     path: String,
     backend: Option<String>,
+    plugin: Option<&'static str>,
     sections: Vec<Section>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Setting {
 }
 
 impl ConfigFile {
-    /// Reads the file at `path`, whose extension (`.toml`, `.json`) says what it is.
+    /// Reads the file at `path`, whose extension (`.toml`, `.json`, `.yaml`, `.yml`) says what it is.
     ///
     /// # Errors
     ///
@@ -70,11 +70,13 @@ impl ConfigFile {
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let parse = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("toml") => Self::parse_toml,
-            Some("json") => Self::parse_json,
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let parse = match extension.to_ascii_lowercase().as_str() {
+            "toml" => Self::parse_toml,
+            "json" => Self::parse_json,
+            "yaml" | "yml" => Self::parse_yaml,
             _ => {
-                return Err(invalid(&name, "its name ends neither in .toml nor in .json")
+                return Err(invalid(&name, "its name ends in none of .toml, .json, .yaml and .yml")
                     .fix("rename it, so that its syntax is known"));
             }
         };
@@ -84,7 +86,8 @@ impl ConfigFile {
         }
         let text = String::from_utf8(bytes)
             .map_err(|error| invalid(&name, "it is not UTF-8").because(error.utf8_error()))?;
-        parse(&name, &text)
+        // Editors of other systems put a mark of the byte order in front.
+        parse(&name, text.strip_prefix('\u{feff}').unwrap_or(&text))
     }
 
     /// Reads TOML; `path` is what errors call it.
@@ -97,7 +100,7 @@ impl ConfigFile {
             // Its own text draws the whole line, however long, and whatever secret is on it.
             let start = error.span().map(|span| span.start);
             let place = start.and_then(|start| text.get(..start)).map_or_else(String::new, place_after);
-            let message = shortened(&one_line(error.message()));
+            let message = one_line(error.message());
             invalid(path, format_args!("{message}{place}")).fix("correct the TOML")
         })?;
         Self::of(path, node)
@@ -109,8 +112,18 @@ impl ConfigFile {
     ///
     /// As [`ConfigFile::read`].
     pub fn parse_json(path: &str, text: &str) -> Result<Self> {
-        let node = serde_json::from_str(text)
-            .map_err(|error| invalid(path, shortened(&error.to_string())).fix("correct the JSON"))?;
+        let node =
+            serde_json::from_str(text).map_err(|error| invalid(path, error).fix("correct the JSON"))?;
+        Self::of(path, node)
+    }
+
+    /// Reads YAML; `path` is what errors call it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ConfigFile::read`].
+    pub fn parse_yaml(path: &str, text: &str) -> Result<Self> {
+        let node = yaml::parse(text).map_err(|why| invalid(path, one_line(&why)).fix("correct the YAML"))?;
         Self::of(path, node)
     }
 
@@ -119,7 +132,13 @@ impl ConfigFile {
         self.backend.as_deref()
     }
 
-    /// Reads what SGLang is given as a backend's extra configuration: JSON, or `@` and the path of a file.
+    /// The kind of store that stands for the plugin that is active in it, if it has plugins.
+    pub(crate) fn plugin_scheme(&self) -> Option<&'static str> {
+        self.plugin
+    }
+
+    /// Reads what SGLang is given as a backend's extra configuration: JSON, or `@` and the path of a file, which
+    /// [`ConfigFile::read`] reads.
     ///
     /// # Errors
     ///
@@ -132,7 +151,7 @@ impl ConfigFile {
     }
 
     fn of(path: &str, document: Node) -> Result<Self> {
-        let mut config = Self { path: path.to_owned(), backend: None, sections: Vec::new() };
+        let mut config = Self { path: path.to_owned(), backend: None, plugin: None, sections: Vec::new() };
         let Node::Table(entries) = document else {
             return Err(invalid(path, "it does not hold a table").fix("write backend = \"URL\" and sections"));
         };
@@ -157,37 +176,36 @@ impl ConfigFile {
     /// Places what stands at top level.
     fn take_top(mut self, plugins: Option<Vec<(String, Node)>>, top: Vec<(String, Node)>) -> Result<Self> {
         let path = self.path.as_str();
-        let (scheme, mut settings) = match plugins {
+        let mut settings = match plugins {
             Some(plugins) if self.sections.is_empty() => {
                 let (scheme, settings) = extra_config::active_plugin(path, plugins)?;
-                (Some(scheme.to_owned()), settings)
+                self.plugin = Some(scheme);
+                settings
             }
             Some(_) => {
                 return Err(invalid(path, "it has sections of stores and of plugins")
                     .with("at", PLUGIN)
                     .fix("write sections of one kind only"));
             }
-            None => (None, Vec::new()),
+            None => Vec::new(),
         };
         if let Some((key, value)) = top.first().filter(|_| !self.sections.is_empty()) {
             return Err(invalid(path, format_args!("it has sections, and beside them {}", value.kind()))
-                .with("at", shortened(key))
-                .fix(format_args!(
-                    "an option goes into its store's section, as in [file] {}",
-                    shortened(key)
-                )));
+                .with("at", key)
+                .fix(format_args!("an option goes into its store's section, as in [file] {}", key)));
         }
         for (key, value) in top {
             if [BACKEND, PLUGIN].iter().any(|known| strsim::jaro_winkler(&key, known) > 0.9) {
                 let near = if key.starts_with('p') { PLUGIN } else { BACKEND };
                 return Err(invalid(path, "it has a key that nothing reads")
-                    .with("at", shortened(&key))
+                    .with("at", &key)
                     .fix(format_args!("did you mean {near}?")));
             }
             settings.extend(Setting::of(path, &key, &key, value)?);
         }
-        if !settings.is_empty() || scheme.is_some() {
+        if !settings.is_empty() || self.plugin.is_some() {
             let settings = extra_config::translate(path, settings)?;
+            let scheme = self.plugin.map(str::to_owned);
             self.sections.push(Section { scheme, settings });
         }
         Ok(self)
@@ -210,7 +228,7 @@ impl ConfigFile {
                 return Err(self.unknown(scheme, registry));
             }
             for setting in &section.settings {
-                names::check(&factories, self.place(setting), &shortened(&setting.name))?;
+                names::check(&factories, self.place(setting), &setting.name)?;
             }
         }
         Ok(())
@@ -223,11 +241,11 @@ impl ConfigFile {
             Some(near) => format!("did you mean {near}?"),
             None => format!("this build knows backend, {}", schemes.join(", ")),
         };
-        invalid(&self.path, "it has a key that nothing reads").with("at", shortened(key)).fix(fix)
+        invalid(&self.path, "it has a key that nothing reads").with("at", key).fix(fix)
     }
 
     fn place(&self, setting: &Setting) -> Source {
-        Source::File(format!("{}: {}", self.path, shortened(&setting.at)))
+        Source::File(format!("{}: {}", self.path, setting.at))
     }
 
     /// Sets what it says for stores of `scheme`.
@@ -258,7 +276,7 @@ impl Setting {
         let one = |value| Self { name: name.to_owned(), value, at: at.to_owned() };
         let refused = |node: &Node| {
             invalid(path, format_args!("an option is {}", node.kind()))
-                .with("at", shortened(at))
+                .with("at", at)
                 .fix("give a text, a number, a boolean or a list of texts, or leave it out")
         };
         match value {
@@ -314,18 +332,6 @@ fn place_after(text: &str) -> String {
     let line = text.matches('\n').count() + 1;
     let column = text.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     format!(" at line {line}, column {column}")
-}
-
-/// Without its middle where it is long: what a document says ends up in errors.
-pub(crate) fn shortened(text: &str) -> String {
-    let len = text.chars().count();
-    if len <= QUOTE_LEN_MAX {
-        return text.to_owned();
-    }
-    let end = QUOTE_LEN_MAX / 4;
-    let head: String = text.chars().take(QUOTE_LEN_MAX - end).collect();
-    let tail: String = text.chars().skip(len - end).collect();
-    format!("{head} ... {tail}")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A configuration document, whatever its syntax, with every key told and none told twice.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::collections::HashSet;
 use std::fmt;
 
 /// One value of a document.
@@ -13,6 +14,34 @@ pub(crate) enum Node {
     Literal(String),
     List(Vec<Node>),
     Table(Vec<(String, Node)>),
+}
+
+/// A table while it is read.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: Vec<(String, Node)>,
+    keys: HashSet<String>,
+}
+
+impl Table {
+    /// Takes the next key, whose value follows.
+    ///
+    /// # Errors
+    ///
+    /// The key is there already.
+    pub(crate) fn claim(&mut self, key: &str) -> Result<(), String> {
+        if self.keys.insert(key.to_owned()) { Ok(()) } else { Err(format!("the key {key:?} is there twice")) }
+    }
+
+    /// Adds what a claimed key holds.
+    pub(crate) fn push(&mut self, key: String, value: Node) {
+        self.entries.push((key, value));
+    }
+
+    /// All of it, in the order in which it stands.
+    pub(crate) fn into_node(self) -> Node {
+        Node::Table(self.entries)
+    }
 }
 
 impl Node {
@@ -77,14 +106,11 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
-        let mut table: Vec<(String, Node)> = Vec::new();
+        let mut table = Table::default();
         while let Some(key) = entries.next_key::<String>()? {
-            if table.iter().any(|(known, _)| *known == key) {
-                return Err(A::Error::custom(format_args!("the key {key:?} is there twice")));
-            }
-            let value = entries.next_value()?;
-            table.push((key, value));
+            table.claim(&key).map_err(A::Error::custom)?;
+            table.push(key, entries.next_value()?);
         }
-        Ok(Node::Table(table))
+        Ok(table.into_node())
     }
 }

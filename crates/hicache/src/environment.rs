@@ -1,6 +1,6 @@
 //! Options from environment variables: `HICACHE_<SCHEME>_<OPTION>`, and SGLang's own where they mean the same.
 
-use crate::{Error, ErrorKind, Result, Source, StoreOptions, StoreRegistry, names};
+use crate::{Error, ErrorKind, Result, Source, StoreOptions, StoreRegistry, extra_config, names};
 use std::ffi::OsString;
 use std::fmt;
 
@@ -12,7 +12,11 @@ const DIRECT_IO: &str = "SGLANG_HICACHE_NIXL_USE_DIRECT_IO";
 const HUGE_PAGE_SIZE: &str = "SGLANG_HUGEPAGE_SIZE";
 const DIRS: &str = "SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR";
 const DIR: &str = "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR";
-const SGLANG: [&str; 4] = [DIRECT_IO, HUGE_PAGE_SIZE, DIRS, DIR];
+const PLUGIN: &str = "SGLANG_HICACHE_NIXL_BACKEND_PLUGIN";
+const BUCKET: &str = "AWS_DEFAULT_BUCKET";
+const SGLANG: [&str; 6] = [DIRECT_IO, HUGE_PAGE_SIZE, DIRS, DIR, PLUGIN, BUCKET];
+/// The plugin that stands for whichever SGLang finds.
+const AUTO: &str = "auto";
 
 /// The variables `HICACHE_<SCHEME>_<OPTION>`, as in `HICACHE_FILE_DIRECT=false`, in upper case. A store reads those
 /// of its own scheme. One that is of no store of this build, or of no option of its store, is refused whatever is
@@ -26,8 +30,10 @@ const SGLANG: [&str; 4] = [DIRECT_IO, HUGE_PAGE_SIZE, DIRS, DIR];
 /// | `SGLANG_HUGEPAGE_SIZE` (`2MB`, `1GB`) | `huge_pages=prefer:SIZE` |
 /// | `SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR` | directories of a file store, parted by commas |
 /// | `SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR` | likewise, one directory |
+/// | `SGLANG_HICACHE_NIXL_BACKEND_PLUGIN` (`POSIX`, `OBJ`, `auto`) | which kind of store: `file:`, `s3:`, `file:` |
+/// | `AWS_DEFAULT_BUCKET` | the bucket, where that is `s3:` |
 ///
-/// The directories are those of a file store where nothing else names a store ([`Opener::url`](crate::Opener::url)).
+/// The last four say which store is meant where nothing else names one ([`Opener::url`](crate::Opener::url)).
 #[derive(Clone, Default)]
 pub struct Environment(Vec<(String, OsString)>);
 
@@ -117,6 +123,27 @@ impl Environment {
         Ok(dirs)
     }
 
+    /// The kind of store that SGLang's variable for the plugin means; `None` where it is not set, or `auto`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a plugin that no store stands for, and for a value that is not UTF-8.
+    pub fn plugin_scheme(&self) -> Result<Option<&'static str>> {
+        match self.filled(PLUGIN)?.filter(|plugin| !plugin.eq_ignore_ascii_case(AUTO)) {
+            Some(plugin) => extra_config::scheme_of(plugin).map(Some).map_err(|why| refused(PLUGIN, why)),
+            None => Ok(None),
+        }
+    }
+
+    /// The bucket that `AWS_DEFAULT_BUCKET` names.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a value that is not UTF-8.
+    pub fn bucket(&self) -> Result<Option<&str>> {
+        self.filled(BUCKET)
+    }
+
     fn text(&self, name: &str) -> Result<Option<&str>> {
         let Some((_, value)) = self.0.iter().find(|(held, _)| held == name) else { return Ok(None) };
         value.to_str().map(Some).ok_or_else(|| refused(name, "the variable's value is not UTF-8"))
@@ -128,7 +155,7 @@ impl Environment {
     }
 }
 
-fn refused(name: &str, why: &'static str) -> Error {
+fn refused(name: &str, why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidConfig, "read environment").why(why).with("variable", name)
 }
 

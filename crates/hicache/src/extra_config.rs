@@ -1,6 +1,6 @@
 //! SGLang's extra configuration of a storage backend: which keys are its own, and what its plugins are called here.
 
-use crate::config::{Setting, shortened};
+use crate::config::Setting;
 use crate::document::Node;
 use crate::{Error, ErrorKind, Result, parse_bool};
 
@@ -84,19 +84,28 @@ pub(crate) fn active_plugin(
         );
     };
     if !active.is_empty() {
-        return Err(invalid(path, PLUGIN, "more than one plugin is active").with("active", shortened(&said)));
+        return Err(invalid(path, PLUGIN, "more than one plugin is active").with("active", said));
     }
-    let lower = name.to_ascii_lowercase();
-    let Some((_, scheme)) = PLUGINS.iter().find(|(plugin, _)| *plugin == lower) else {
-        let known = PLUGINS.map(|(plugin, scheme)| format!("{plugin} ({scheme}:)")).join(" and ");
-        let why = format!("no store stands for the plugin {name}; there are those for {known}");
-        return Err(invalid(path, &format!("{PLUGIN}.{name}"), &why));
-    };
+    let scheme = scheme_of(&name).map_err(|why| invalid(path, &format!("{PLUGIN}.{name}"), &why))?;
     let mut settings = Vec::new();
     for (key, value) in entries.into_iter().filter(|(key, _)| key != ACTIVE) {
         settings.extend(Setting::of(path, &format!("{PLUGIN}.{name}.{key}"), &key, value)?);
     }
     Ok((scheme, settings))
+}
+
+/// The store that stands for the plugin of that name, in any case.
+///
+/// # Errors
+///
+/// Why not, with the plugins that there are stores for.
+pub(crate) fn scheme_of(plugin: &str) -> Result<&'static str, String> {
+    let lower = plugin.to_ascii_lowercase();
+    let found = PLUGINS.iter().find(|(known, _)| *known == lower);
+    found.map(|(_, scheme)| *scheme).ok_or_else(|| {
+        let known = PLUGINS.map(|(plugin, scheme)| format!("{plugin} ({scheme}:)")).join(" and ");
+        format!("no store stands for the plugin {plugin}; there are those for {known}")
+    })
 }
 
 fn is_active(path: &str, place: &str, entries: &[(String, Node)]) -> Result<bool> {
@@ -132,8 +141,5 @@ pub(crate) fn translate(path: &str, settings: Vec<Setting>) -> Result<Vec<Settin
 }
 
 fn invalid(path: &str, at: &str, why: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, "read configuration")
-        .why(shortened(why))
-        .with("file", path)
-        .with("at", shortened(at))
+    Error::new(ErrorKind::InvalidConfig, "read configuration").why(why).with("file", path).with("at", at)
 }

@@ -3,7 +3,8 @@
 //! Prefix KV pages live in page-aligned host memory and move, without a copy where the device allows it, to and
 //! from a store that a URL names. A store never serves a wrong byte: what is damaged is a miss.
 //!
-//! ```
+#![cfg_attr(feature = "file", doc = "```")]
+#![cfg_attr(not(feature = "file"), doc = "```no_run")]
 //! use hicache::{Call, HostPool, KeyUnits, Namespace, PageKey, PageLayout, Prefix, Put, RegionSpec};
 //! use std::num::NonZeroUsize;
 //!
@@ -51,6 +52,7 @@ mod names;
 mod opener;
 #[cfg(doctest)]
 mod readme;
+mod yaml;
 
 pub use config::ConfigFile;
 pub use effective::EffectiveOption;
@@ -70,13 +72,13 @@ pub use hicache_core::{
     Alignment, AllocError, AllocatorType, Backing, Budget, Busy, COMMON_OPTIONS, Call, Capabilities,
     Checksum, CommonOptions, Counters, DType, Deadline, Depth, Digest, Element, Error, ErrorKind, Expiry,
     Fallback, Found, Geometry, Get, HeadRange, Health, HitPolicy, HostPool, HugePageSize, HugePages,
-    Identity, KeyUnits, LayerView, Lock, Machine, MachineCounts, MachinePaths, MemoryStore, Namespace, Numa,
-    NumaNode, OptionSpec, Outcomes, Page, PageIndex, PageKey, PageLayout, PageMut, PageOrder, Pending, Piece,
-    PieceMut, PoolGet, PoolLookup, PoolPages, PoolPresence, PoolPut, PoolSet, PoolShare, Prefault, Prefix,
-    PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError, Registrar, Registration, Reply,
-    Restorable, Result, STORAGE_BATCH_SIZE, Scan, Shortage, Sidecar, Source, State, Stats, StorageBackend,
-    StorageBackendExt, Store, StoreFactory, StoreOptions, StoreRegistry, Stored, Strides, UsablePrefix,
-    Visitor, get_allocator_type, namespace_seed, parse_bool, parse_count, parse_duration, parse_size,
-    replies, split_budget, usable_prefix,
+    Identity, KeyUnits, LayerView, Lock, Machine, MachineCounts, MachinePaths, MemoryLimit, MemoryStore,
+    Namespace, Numa, NumaNode, OptionSpec, Outcomes, Page, PageIndex, PageKey, PageLayout, PageMut,
+    PageOrder, Pending, Piece, PieceMut, PoolGet, PoolLookup, PoolPages, PoolPresence, PoolPut, PoolSet,
+    PoolShare, Prefault, Prefix, PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError,
+    Registrar, Registration, Reply, ReservedPages, Restorable, Result, STORAGE_BATCH_SIZE, Scan, Shortage,
+    Sidecar, Source, State, Stats, StorageBackend, StorageBackendExt, Store, StoreFactory, StoreOptions,
+    StoreRegistry, Stored, Strides, UsablePrefix, Visitor, get_allocator_type, namespace_seed, parse_bool,
+    parse_count, parse_duration, parse_size, replies, split_budget, usable_prefix,
 };
 pub use opener::{Opener, memory_available, open, registry};

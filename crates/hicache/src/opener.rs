@@ -1,8 +1,9 @@
 //! From a URL, and what the environment, a configuration file and flags say, to a store.
 
 use crate::{
-    AllocatorType, COMMON_OPTIONS, CommonOptions, ConfigFile, EffectiveOption, Environment, MemoryStore,
-    Result, Source, Store, StoreOptions, StoreRegistry, get_allocator_type,
+    AllocatorType, COMMON_OPTIONS, CommonOptions, ConfigFile, EffectiveOption, Environment, Error, ErrorKind,
+    Machine, MemoryStore, Result, Source, Store, StoreFactory, StoreOptions, StoreRegistry,
+    get_allocator_type,
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::fmt;
@@ -10,6 +11,9 @@ use std::sync::Arc;
 
 /// The part of the available memory that `memory:` holds at most, unless its capacity is set.
 const MEMORY_PART: u64 = 4;
+
+/// The kind of store that SGLang's variables for directories are for.
+const FILE: &str = "file";
 
 /// What a path in a URL does not hold as it is.
 const IN_URL: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&');
@@ -55,22 +59,44 @@ impl Opener {
         self.registry.open(url, self.beside(factory.scheme)?)
     }
 
-    /// The store that is meant where no URL is given: that of the configuration file, else a file store in the
-    /// directories of SGLang's variables ([`Environment::storage_dirs`]). `None`: nothing names one.
+    /// The store that is meant where no URL is given: that of the configuration file, else one of the kind that
+    /// stands for SGLang's plugin, which the file or the environment selects: `s3:` with the bucket of
+    /// [`Environment::bucket`], or a file store in the directories of [`Environment::storage_dirs`]. `None`: nothing
+    /// names one.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) for variables that name no directories.
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) for variables that name no directories, no plugin that a
+    /// store stands for, or no bucket.
     pub fn url(&self) -> Result<Option<String>> {
-        if let Some(url) = self.config.as_ref().and_then(ConfigFile::backend) {
+        let config = self.config.as_ref();
+        if let Some(url) = config.and_then(ConfigFile::backend) {
             return Ok(Some(url.to_owned()));
         }
+        // SGLang, too, asks its variable only where the file selects no plugin.
+        let plugin = match config.and_then(ConfigFile::plugin_scheme) {
+            Some(scheme) => Some(scheme),
+            None => self.environment.plugin_scheme()?,
+        };
+        match plugin {
+            None | Some(FILE) => self.url_of_dirs(),
+            Some(scheme) => match self.environment.bucket()? {
+                Some(bucket) => Ok(Some(format!("{scheme}://{}", utf8_percent_encode(bucket, IN_URL)))),
+                None => Err(Error::new(ErrorKind::InvalidConfig, "find store")
+                    .why("SGLang's plugin says which kind of store, and nothing says which")
+                    .with("scheme", scheme)
+                    .fix(format_args!("set AWS_DEFAULT_BUCKET, or name the store as in {scheme}://BUCKET"))),
+            },
+        }
+    }
+
+    fn url_of_dirs(&self) -> Result<Option<String>> {
         let dirs = self.environment.storage_dirs()?;
         let mut dirs = dirs.iter().map(|dir| utf8_percent_encode(dir, IN_URL));
         let Some(first) = dirs.next() else { return Ok(None) };
         let more =
             dirs.enumerate().map(|(index, dir)| format!("{}dir={dir}", if index == 0 { '?' } else { '&' }));
-        Ok(Some(format!("file:{first}{}", more.collect::<String>())))
+        Ok(Some(format!("{FILE}:{first}{}", more.collect::<String>())))
     }
 
     /// Every option that the store at `url` would be opened with, each with its source.
@@ -94,7 +120,8 @@ impl Opener {
     }
 
     /// Checks the configuration file for itself: its keys, and every option in it, for each kind of store that it has
-    /// a section for and for the one that it names. Where it names none, options at top level are a file store's.
+    /// a section for and for the one that it names. Where it names none, there must be a kind of store that takes all
+    /// the options at top level.
     ///
     /// # Errors
     ///
@@ -109,11 +136,26 @@ impl Opener {
         for scheme in config.schemes() {
             match (scheme, config.backend()) {
                 (Some(scheme), _) => alone.check(&format!("{scheme}:"))?,
-                (None, None) => alone.check("file:")?,
+                (None, None) => alone.check_any()?,
                 (None, Some(_)) => (),
             }
         }
         Ok(())
+    }
+
+    /// Checks that there is a kind of store that takes all options. If not, a value that its option does not take is
+    /// told rather than an option of another store.
+    fn check_any(&self) -> Result<()> {
+        let check = |factory: &StoreFactory| self.check(&format!("{}:", factory.scheme));
+        let mut refused = Vec::new();
+        for factory in self.registry.factories() {
+            match check(factory) {
+                Ok(()) => return Ok(()),
+                Err(error) => refused.push(error),
+            }
+        }
+        let at = refused.iter().position(|error| error.fact("value").is_some()).unwrap_or(0);
+        if refused.is_empty() { Ok(()) } else { Err(refused.swap_remove(at)) }
     }
 
     /// What holds for each option of the store at `url`, and which source says so.
@@ -216,11 +258,10 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>> {
     Opener { environment: Environment::of_process(), ..Opener::default() }.open(url)
 }
 
-/// Bytes of memory that this machine could still give without swapping; `None` where the kernel does not say.
+/// Bytes of memory that this process could still take without swapping: of this machine, or less where a cgroup, and
+/// so the container that it is in, allows less. `None` where the kernel does not say.
 pub fn memory_available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    Machine::default().available_memory()
 }
 
 #[cfg(test)]

@@ -95,7 +95,8 @@ impl Rig {
         let usable = self.set.lookup(&keys, Call::default()).wait().usable.pages();
         let slot = |pool: usize| self.pools[pool].alloc(1).unwrap().remove(0);
         let get = |n: u64| {
-            let sidecars = vec![Some(slot(1)), (n + 1 == usable as u64).then(|| slot(2))];
+            let needs = |at: usize| self.set.sidecars()[at].policy.needs(n as usize, usable);
+            let sidecars = (0..2).map(|at| needs(at).then(|| slot(at + 1))).collect();
             PoolGet { key: pages::key(n), into: PoolPages { anchor: Some(slot(0)), sidecars } }
         };
         let outcomes = self.set.batch_get((0..usable as u64).map(get).collect(), Call::default()).wait();

@@ -3,7 +3,7 @@
 use crate::args::{Get, Keys, Put};
 use crate::failure::{Ending, Failure, Result};
 use crate::output::{self, Output};
-use crate::session::{self, Absent, Session};
+use crate::session::{Absent, Session};
 use hicache::{
     Call, Namespace, Page, PageKey, PageLayout, Stats, StorageBackendExt, Stored, memory_available,
 };
@@ -41,7 +41,7 @@ pub(crate) fn put(args: &Put, output: &mut Output) -> Result {
         }
         let layout = *namespace.layout();
         let backend = session.backend(namespace)?;
-        let mut page = session::one_page(&layout, &*backend, session.huge_pages())?;
+        let mut page = session.one_page(&layout, &*backend)?;
         for (plane, piece) in (0..).zip(bytes.chunks(layout.piece_len())) {
             page.piece_mut(plane).copy_from(0, piece);
         }
@@ -76,7 +76,7 @@ pub(crate) fn get(args: &Get, output: &mut Output) -> Result {
         let Some(namespace) = session.namespace(&args.namespace)? else { return Ok(None) };
         let layout = *namespace.layout();
         let backend = session.backend(namespace)?;
-        let into = session::one_page(&layout, &*backend, session.huge_pages())?;
+        let into = session.one_page(&layout, &*backend)?;
         let Some(page) = backend.get(args.key, into).wait()? else {
             if let Some(why) = why_none(&backend.stats(), &args.key) {
                 missing = why;

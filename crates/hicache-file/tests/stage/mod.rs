@@ -271,6 +271,6 @@ pub(crate) fn with_mounts(test: &str, script: &str) -> Option<PathBuf> {
     None
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|proc| std::os::unix::fs::MetadataExt::uid(&proc) == 0)
 }

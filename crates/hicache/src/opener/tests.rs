@@ -55,8 +55,40 @@ fn values(option: &str) -> (&'static str, &'static str) {
         "deadline" => ("500ms", "soon"),
         "huge_pages" => ("require:1GiB", "large"),
         "allocator" => ("shm", "malloc"),
+        "mlock" => ("require", "some"),
+        "numa" => ("prefer:0", "prefer:all"),
+        "endpoint" => ("http://127.0.0.1:9000", "127.0.0.1"),
+        "region" => ("eu-central-1", "eu central"),
+        "path_style" | "use_virtual_addressing" | "forbidden_is_miss" => ("true", "flase"),
+        "credentials" => ("anonymous", "somebody"),
+        "access_key" | "secret_key" | "session_token" => ("word", "two words"),
+        "ca_bundle" => ("some.pem", ""),
+        "proxy" => ("off", "somewhere"),
+        "checksum_mode" => ("off", "md5"),
+        "sse" => ("AES256", "rot13"),
+        "storage_class" => ("STANDARD", "a class"),
+        "concurrency" => ("8", "0"),
+        "connect_timeout" | "read_timeout" | "idle_timeout" => ("1s", "soon"),
+        "exists_ttl" => ("0s", "soon"),
+        "retries" => ("0", "many"),
+        "multipart_threshold" => ("8MiB", "much"),
+        "part_size" => ("8MiB", "1MiB"),
         other => panic!("give a good and a bad value of the new option {other}"),
     }
+}
+
+/// The environment that sets the option of that store, with what it cannot be set without.
+fn environment_with(scheme: &str, option: &str, name: &str, value: &str) -> Environment {
+    let together: &[&str] = match option {
+        "access_key" => &["secret_key"],
+        "secret_key" => &["access_key"],
+        "session_token" => &["access_key", "secret_key"],
+        _ => &[],
+    };
+    let beside =
+        together.iter().map(|option| (format!("HICACHE_{scheme}_{option}").to_ascii_uppercase(), "word"));
+    let all = beside.chain([(name.to_owned(), value)]);
+    all.map(|(name, value)| (name.into(), value.into())).collect()
 }
 
 #[test]
@@ -67,24 +99,30 @@ fn b014_every_option_of_every_store_is_settable_from_the_environment() {
             for option in std::iter::once(spec.name).chain(spec.aliases.iter().copied()) {
                 let name = format!("HICACHE_{}_{option}", factory.scheme).to_ascii_uppercase();
                 let url = format!("{}:", factory.scheme);
-                let opener = Opener { environment: environment(&name, good), ..Opener::default() };
+                let with = |value| environment_with(factory.scheme, spec.name, &name, value);
+                let opener = Opener { environment: with(good), ..Opener::default() };
                 let effective = opener.effective(&url).unwrap();
                 let held = effective.iter().find(|one| one.spec.name == spec.name).unwrap();
+                let shown = if spec.secret { "***" } else { good };
                 assert_eq!(
                     (held.values.as_slice(), &held.source),
-                    (&[good.to_owned()][..], &Source::Env(name.clone()))
+                    (&[shown.to_owned()][..], &Source::Env(name.clone()))
                 );
                 assert_eq!(
                     held.variable(),
                     format!("HICACHE_{}_{}", factory.scheme, spec.name).to_ascii_uppercase()
                 );
                 for bad in [bad, ""] {
-                    let opener = Opener { environment: environment(&name, bad), ..Opener::default() };
+                    let opener = Opener { environment: with(bad), ..Opener::default() };
                     for error in [opener.check(&url).unwrap_err(), opener.effective(&url).unwrap_err()] {
                         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{name}");
                         assert!(error.to_string().contains(&name), "{error}");
                     }
-                    let place = if factory.scheme == "memory" { "" } else { "unused" };
+                    let place = match factory.scheme {
+                        "memory" => "",
+                        "s3" => "//unused",
+                        _ => "unused",
+                    };
                     let error = opener.open(&format!("{}:{place}", factory.scheme)).unwrap_err();
                     assert!(error.to_string().contains(&name), "{error}");
                 }
@@ -94,6 +132,7 @@ fn b014_every_option_of_every_store_is_settable_from_the_environment() {
 }
 
 /// The one option of the file store that is not at its default.
+#[cfg(feature = "file")]
 fn told(environment: Environment) -> Vec<(&'static str, String, Source)> {
     let opener = Opener { environment, ..Opener::default() };
     let set = opener.effective("file:unused").unwrap().into_iter().filter(|one| !one.values.is_empty());
@@ -101,6 +140,7 @@ fn told(environment: Environment) -> Vec<(&'static str, String, Source)> {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn sglangs_variables_mean_what_they_mean_there() {
     let direct = "SGLANG_HICACHE_NIXL_USE_DIRECT_IO";
     for (value, wanted) in [("true", "true"), ("Y", "yes"), ("n", "no"), ("0", "0"), (" false ", "false")] {
@@ -132,6 +172,7 @@ fn sglangs_variables_mean_what_they_mean_there() {
 }
 
 #[test]
+#[cfg(feature = "file")]
 fn sglangs_directories_are_the_store_where_nothing_else_is() {
     let (list, one) = ("SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR", "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR");
     let url = |environment| Opener { environment, ..Opener::default() }.url();
@@ -155,6 +196,44 @@ fn sglangs_directories_are_the_store_where_nothing_else_is() {
     let config = config("backend = 'memory:'");
     let opener = Opener { config, environment: environment(list, "/a"), ..Opener::default() };
     assert_eq!(opener.url().unwrap().unwrap(), "memory:");
+}
+
+#[test]
+fn sglangs_plugin_says_which_kind_of_store_where_nothing_else_does() {
+    const PLUGIN: &str = "SGLANG_HICACHE_NIXL_BACKEND_PLUGIN";
+    const DIRS: &str = "SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR";
+    const BUCKET: &str = "AWS_DEFAULT_BUCKET";
+    let all = |values: &[(&str, &str)]| -> Environment {
+        values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    };
+    let url = |values: &[(&str, &str)]| Opener { environment: all(values), ..Opener::default() }.url();
+    for plugin in ["", "auto", "AUTO", "POSIX", " posix "] {
+        let environment = [(PLUGIN, plugin), (DIRS, "/a"), (BUCKET, "pages")];
+        assert_eq!(url(&environment).unwrap().as_deref(), Some("file:/a"), "{plugin:?}");
+        assert_eq!(url(&[(PLUGIN, plugin), (BUCKET, "pages")]).unwrap(), None, "{plugin:?}");
+    }
+    assert_eq!(url(&[(PLUGIN, "OBJ"), (DIRS, "/a"), (BUCKET, "pages")]).unwrap().unwrap(), "s3://pages");
+    let refused = [
+        (&[(PLUGIN, "OBJ"), (DIRS, "/a")][..], ["s3", "AWS_DEFAULT_BUCKET"]),
+        (&[(PLUGIN, "GDS_MT")], ["GDS_MT", "posix (file:)"]),
+        (&[(PLUGIN, "file")], [PLUGIN, "obj (s3:)"]),
+    ];
+    for (values, wanted) in refused {
+        let error = url(values).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(wanted.iter().all(|part| error.to_string().contains(part)), "{error}");
+    }
+    // A plugin of the configuration goes before the variable, whatever that says.
+    let of_config = |text: &str| {
+        let config = Some(ConfigFile::parse_extra_config(text).unwrap());
+        let environment = all(&[(PLUGIN, "GDS"), (DIRS, "/a"), (BUCKET, "pages")]);
+        Opener { config, environment, ..Opener::default() }.url()
+    };
+    let qualified = |plugin: &str| of_config(&format!(r#"{{"plugin": {{"{plugin}": {{"active": true}}}}}}"#));
+    assert_eq!(qualified("posix").unwrap().unwrap(), "file:/a");
+    assert_eq!(qualified("OBJ").unwrap().unwrap(), "s3://pages");
+    assert!(of_config(r#"{"threads": 4}"#).unwrap_err().to_string().contains("GDS"));
+    assert_eq!(of_config(r#"{"backend": "memory:"}"#).unwrap().unwrap(), "memory:");
 }
 
 #[test]

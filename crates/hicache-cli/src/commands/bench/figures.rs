@@ -66,9 +66,9 @@ impl Figures {
     }
 }
 
-/// How to map such memory; every page is there before anything is measured. A pool of one small page lies on what a
-/// large one lies on.
-pub(super) fn region_spec(memory: Option<Memory>) -> RegionSpec {
+/// How to map such memory, on the node and locked as the store's options say; every page is there before anything is
+/// measured. A pool of one small page lies on what a large one lies on.
+pub(super) fn region_spec(memory: Option<Memory>, options: RegionSpec) -> RegionSpec {
     let (backing, huge_pages) = match memory {
         Some(Memory::Huge) => (Backing::Private, HugePages::Require(HugePageSize::Size2M)),
         None | Some(Memory::Thp) => (Backing::Private, HugePages::Prefer(HugePageSize::Size2M)),
@@ -76,7 +76,7 @@ pub(super) fn region_spec(memory: Option<Memory>) -> RegionSpec {
         Some(Memory::Shm) => (Backing::Memfd, HugePages::Off),
     };
     let len = HugePageSize::Size2M.alignment().bytes();
-    RegionSpec { len, backing, huge_pages, ..RegionSpec::default() }
+    RegionSpec { len, backing, huge_pages, ..options }
 }
 
 /// What the kernel gave, by the names of the flag.

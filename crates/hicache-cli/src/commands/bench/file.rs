@@ -93,7 +93,8 @@ impl<'a> Bench<'a> {
         let pages = args.pages.map_or_else(|| (FILL_LEN / page_len).max(batch), std::num::NonZeroU64::get);
         session.check_room("measure store", pages.saturating_mul(page_len + PAGE_OVERHEAD))?;
         let backend = session.backend(namespace.clone())?;
-        let pool = session::pool(region_spec(args.memory), &layout, args.batch.get(), &*backend)?;
+        let pool =
+            session::pool(region_spec(args.memory, session.memory()), &layout, args.batch.get(), &*backend)?;
         for (mut page, seed) in
             pool.alloc(args.batch.get() as usize).expect("a new pool").into_iter().zip(1..)
         {

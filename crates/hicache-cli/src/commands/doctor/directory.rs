@@ -1,0 +1,139 @@
+//! What a directory and its file system allow: files, direct I/O, space.
+
+use super::Check;
+use crate::report::Size;
+use hicache::{Alignment, AllocError, HostPool, PageMut, RegionSpec, Strides};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+const SPACE_WANTED: u64 = 10 << 30;
+const INODES_WANTED: u64 = 100_000;
+
+/// Asks a file that nobody sees and that goes with its descriptor, and writes to it.
+pub(super) fn files(folder: &Path, checks: &mut Vec<Check>) {
+    let made = tempfile::tempfile_in(folder);
+    checks.push(Check {
+        name: "writable",
+        ok: made.is_ok(),
+        found: made
+            .as_ref()
+            .map_or_else(|error| format!("no file can be made there: {error}"), |_| "yes".to_owned()),
+        wanted: "yes".to_owned(),
+        fix: made.as_ref().map_or_else(|error| how_to_write(folder, error), |_| String::new()),
+    });
+    match made {
+        Ok(file) => direct(&file, checks),
+        Err(_) => checks.extend(DIRECT_CHECKS.map(|name| Check {
+            name,
+            ok: false,
+            found: "not tried".to_owned(),
+            wanted: "a file to try it on".to_owned(),
+            fix: "first what fixes the row writable".to_owned(),
+        })),
+    }
+}
+
+/// What lets this user make files in a folder.
+fn how_to_write(folder: &Path, error: &std::io::Error) -> String {
+    let path = folder.display();
+    match (error.kind(), folder.metadata()) {
+        (ErrorKind::PermissionDenied, Ok(there)) => {
+            let (owner, mode, user) =
+                (there.uid(), there.mode() & 0o7777, rustix::process::geteuid().as_raw());
+            let how = if owner == user { "chmod u+wx".to_owned() } else { format!("chown {user}") };
+            format!(
+                "{how} {path} (it belongs to user {owner} with mode {mode:o}, this is user {user}), or name another \
+                 directory with --backend"
+            )
+        }
+        (ErrorKind::ReadOnlyFilesystem, _) => {
+            format!("mount the file system of {path} for writing, or name another directory with --backend")
+        }
+        _ => "name another directory with --backend".to_owned(),
+    }
+}
+
+const DIRECT_CHECKS: [&str; 3] = ["o_direct", "dio_mem_align", "dio_offset_align"];
+
+fn direct(file: &File, checks: &mut Vec<Check>) {
+    let fix = "use a directory on ext4, xfs or a local NVMe; until then direct=false says that it is meant"
+        .to_owned();
+    let told = alignments(file);
+    let refused = write_direct(file, told).err();
+    let [o_direct, of_memory, of_offset] = DIRECT_CHECKS;
+    checks.push(Check {
+        name: o_direct,
+        ok: refused.is_none(),
+        found: refused.clone().unwrap_or_else(|| "works".to_owned()),
+        wanted: "works".to_owned(),
+        fix: if refused.is_none() { String::new() } else { fix.clone() },
+    });
+    let base_page = Alignment::base_page().bytes() as u32;
+    let mut align = |name, value: Option<u32>| {
+        let ok = refused.is_none() && value.is_none_or(|value| (1..=base_page).contains(&value));
+        let found = match (refused.is_some(), value) {
+            (true, _) => "none".to_owned(),
+            (false, None) => "not told by this kernel (before 6.1) or file system".to_owned(),
+            (false, Some(value)) => value.to_string(),
+        };
+        let fix = if ok { String::new() } else { fix.clone() };
+        checks.push(Check { name, ok, found, wanted: format!("at most {base_page}"), fix });
+    };
+    align(of_memory, told.map(|(memory, _)| memory));
+    align(of_offset, told.map(|(_, offset)| offset));
+}
+
+/// What direct transfers must be aligned to, of memory and in the file, where the kernel tells.
+fn alignments(file: &File) -> Option<(u32, u32)> {
+    let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let known = told.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    known.then_some((told.stx_dio_mem_align, told.stx_dio_offset_align))
+}
+
+/// One direct write: file systems say yes to the flag and no to the write.
+fn write_direct(file: &File, told: Option<(u32, u32)>) -> Result<(), String> {
+    if matches!(told, Some((0, _) | (_, 0))) {
+        return Err("not supported by the file system".to_owned());
+    }
+    let refused = |error: rustix::io::Errno| format!("refused: {error}");
+    rustix::fs::fcntl_setfl(file, OFlags::DIRECT).map_err(refused)?;
+    let base_page = Alignment::base_page();
+    let len = base_page.bytes().max(told.map_or(0, |(_, offset)| offset as usize));
+    let page = || -> Result<PageMut, AllocError> {
+        let strides = Strides::new(1, 1, len, base_page)?;
+        let pool = HostPool::new(RegionSpec { len, ..RegionSpec::default() }.map()?, strides, &[])?;
+        Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
+    };
+    let page = page().map_err(|error| error.to_string())?;
+    let bytes = page.bytes(0).expect("the memory is private");
+    match rustix::io::pwrite(file, bytes, 0).map_err(refused)? {
+        written if written == len => Ok(()),
+        written => Err(format!("{written} of {len} bytes were written")),
+    }
+}
+
+/// Of the file system that holds the folder.
+pub(super) fn space(folder: &Path, checks: &mut Vec<Check>) {
+    let told = rustix::fs::statvfs(folder);
+    let mut check = |name, found: Result<u64, String>, wanted: u64, show: fn(u64) -> String, fix: &str| {
+        let ok = found.as_ref().is_ok_and(|found| *found >= wanted);
+        checks.push(Check {
+            name,
+            ok,
+            found: found.map_or_else(|error| error, show),
+            wanted: format!("{} or more", show(wanted)),
+            fix: if ok { String::new() } else { fix.to_owned() },
+        });
+    };
+    let bytes = |len| Size(len).to_string();
+    let free = told.as_ref().map(|told| told.f_bavail * told.f_frsize).map_err(ToString::to_string);
+    check("free_space", free, SPACE_WANTED, bytes, "free space there, or use a larger file system");
+    // A file system that counts none has no limit.
+    let inodes = told.as_ref().map(|told| if told.f_files == 0 { u64::MAX } else { told.f_favail });
+    let plain = |count: u64| if count == u64::MAX { "no limit".to_owned() } else { count.to_string() };
+    let fix = "remove files, or make the file system with more inodes";
+    check("free_inodes", inodes.map_err(ToString::to_string), INODES_WANTED, plain, fix);
+}
