@@ -45,9 +45,16 @@ impl StoreRegistry {
     pub fn open(&self, url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
         let (factory, rest) = self.factory(url)?;
         let options = self.options(url, options)?;
-        let location = rest.split_once('?').map_or(rest, |(location, _)| location);
-        let location = decode(location).map_err(|why| undecoded(why).with("location", location))?;
-        (factory.open)(&location, options)
+        (factory.open)(&decode_location(rest)?, options)
+    }
+
+    /// Where the store at `url` is: the URL between its first colon and `?`, decoded.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or a malformed URL.
+    pub fn location(&self, url: &str) -> Result<String> {
+        decode_location(self.factory(url)?.1)
     }
 
     /// `options` with those that the URL itself sets, and the kind of store that it names.
@@ -116,6 +123,11 @@ impl StoreRegistry {
         };
         format!("{place}?{}", query.split('&').map(redact).collect::<Vec<_>>().join("&"))
     }
+}
+
+fn decode_location(rest: &str) -> Result<String> {
+    let location = rest.split_once('?').map_or(rest, |(location, _)| location);
+    decode(location).map_err(|why| undecoded(why).with("location", location))
 }
 
 /// The text without its percent signs, or why that cannot be.

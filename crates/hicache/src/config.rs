@@ -41,6 +41,8 @@ pub struct ConfigFile {
     path: String,
     backend: Option<String>,
     plugin: Option<&'static str>,
+    /// What that plugin's section says.
+    bucket: Option<String>,
     sections: Vec<Section>,
 }
 
@@ -132,6 +134,11 @@ impl ConfigFile {
         self.backend.as_deref()
     }
 
+    /// The bucket that the active plugin's section names.
+    pub(crate) fn bucket(&self) -> Option<&str> {
+        self.bucket.as_deref()
+    }
+
     /// The kind of store that stands for the plugin that is active in it, if it has plugins.
     pub(crate) fn plugin_scheme(&self) -> Option<&'static str> {
         self.plugin
@@ -151,7 +158,8 @@ impl ConfigFile {
     }
 
     fn of(path: &str, document: Node) -> Result<Self> {
-        let mut config = Self { path: path.to_owned(), backend: None, plugin: None, sections: Vec::new() };
+        let mut config =
+            Self { path: path.to_owned(), backend: None, plugin: None, bucket: None, sections: Vec::new() };
         let Node::Table(entries) = document else {
             return Err(invalid(path, "it does not hold a table").fix("write backend = \"URL\" and sections"));
         };
@@ -204,8 +212,13 @@ impl ConfigFile {
             settings.extend(Setting::of(path, &key, &key, value)?);
         }
         if !settings.is_empty() || self.plugin.is_some() {
-            let settings = extra_config::translate(path, settings)?;
+            let mut settings = extra_config::translate(path, settings)?;
             let scheme = self.plugin.map(str::to_owned);
+            if self.plugin == Some("s3")
+                && let Some(at) = settings.iter().position(|setting| setting.name == extra_config::BUCKET)
+            {
+                self.bucket = Some(settings.remove(at).value);
+            }
             self.sections.push(Section { scheme, settings });
         }
         Ok(self)

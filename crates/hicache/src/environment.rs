@@ -14,6 +14,14 @@ const DIRS: &str = "SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR";
 const DIR: &str = "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR";
 const PLUGIN: &str = "SGLANG_HICACHE_NIXL_BACKEND_PLUGIN";
 const BUCKET: &str = "AWS_DEFAULT_BUCKET";
+/// The SDK's variables of S3 that are read, with their option; of two for one option the first goes.
+const AWS: [(&str, &str); 5] = [
+    ("AWS_REGION", "region"),
+    ("AWS_DEFAULT_REGION", "region"),
+    ("AWS_ENDPOINT_URL_S3", "endpoint"),
+    ("AWS_ENDPOINT_URL", "endpoint"),
+    ("AWS_CA_BUNDLE", "ca_bundle"),
+];
 const SGLANG: [&str; 6] = [DIRECT_IO, HUGE_PAGE_SIZE, DIRS, DIR, PLUGIN, BUCKET];
 /// The plugin that stands for whichever SGLang finds.
 const AUTO: &str = "auto";
@@ -34,6 +42,10 @@ const AUTO: &str = "auto";
 /// | `AWS_DEFAULT_BUCKET` | the bucket, where that is `s3:` |
 ///
 /// The last four say which store is meant where nothing else names one ([`Opener::url`](crate::Opener::url)).
+///
+/// Of the AWS SDKs' variables, an S3 store reads `AWS_REGION` (else `AWS_DEFAULT_REGION`), `AWS_ENDPOINT_URL_S3` (else
+/// `AWS_ENDPOINT_URL`) and `AWS_CA_BUNDLE` as `region`, `endpoint` and `ca_bundle`, where no variable of ours sets
+/// these; and those of credentials, as its option `credentials` says.
 #[derive(Clone, Default)]
 pub struct Environment(Vec<(String, OsString)>);
 
@@ -84,6 +96,9 @@ impl Environment {
             };
             options.set(Source::Env(DIRECT_IO.to_owned()), "direct", value);
         }
+        if scheme == "s3" {
+            self.set_aws(options)?;
+        }
         if let Some(value) = self.filled(HUGE_PAGE_SIZE)? {
             let size = match value.to_ascii_uppercase().as_str() {
                 "2MB" => "prefer:2MiB",
@@ -95,6 +110,22 @@ impl Environment {
                 }
             };
             options.set(Source::Env(HUGE_PAGE_SIZE.to_owned()), "huge_pages", size);
+        }
+        Ok(())
+    }
+
+    /// What the SDK's variables say, where no variable of ours says it.
+    fn set_aws(&self, options: &mut StoreOptions) -> Result<()> {
+        let mut said: Vec<&str> = Vec::new();
+        for (name, option) in AWS {
+            let ours = format!("{PREFIX}S3_{}", option.to_ascii_uppercase());
+            if said.contains(&option) || self.0.iter().any(|(held, _)| *held == ours) {
+                continue;
+            }
+            if let Some(value) = self.filled(name)? {
+                options.set(Source::Env(name.to_owned()), option, value);
+                said.push(option);
+            }
         }
         Ok(())
     }
@@ -164,7 +195,8 @@ impl FromIterator<(OsString, OsString)> for Environment {
         // A name that is not UTF-8 is none that a store reads, and is refused like those.
         let named = |(name, value): (OsString, OsString)| (name.to_string_lossy().into_owned(), value);
         let mut ours: Vec<_> = variables.into_iter().map(named).collect();
-        ours.retain(|(name, _)| name.starts_with(PREFIX) || SGLANG.contains(&name.as_str()));
+        let of_aws = |name: &str| AWS.iter().any(|(known, _)| *known == name);
+        ours.retain(|(name, _)| name.starts_with(PREFIX) || SGLANG.contains(&name.as_str()) || of_aws(name));
         ours.sort();
         Self(ours)
     }

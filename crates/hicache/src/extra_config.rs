@@ -8,6 +8,10 @@ use crate::{Error, ErrorKind, Result, parse_bool};
 pub(crate) const PLUGIN: &str = "plugin";
 /// The key of a plugin's section that selects it.
 const ACTIVE: &str = "active";
+/// Parameters of the plugin for S3 that are no options of a store: its bucket, and how its endpoint is spoken to.
+pub(crate) const BUCKET: &str = "bucket";
+const SCHEME: &str = "scheme";
+const ENDPOINT: &str = "endpoint_override";
 /// Plugins of NIXL that stores here stand for.
 const PLUGINS: [(&str, &str); 2] = [("posix", "file"), ("obj", "s3")];
 
@@ -130,6 +134,7 @@ fn is_active(path: &str, place: &str, entries: &[(String, Node)]) -> Result<bool
 /// [`ErrorKind::InvalidConfig`] for a value that is no boolean where one is wanted.
 pub(crate) fn translate(path: &str, settings: Vec<Setting>) -> Result<Vec<Setting>> {
     let mut translated = Vec::with_capacity(settings.len());
+    let settings = with_scheme(settings);
     for setting in settings {
         if setting.name != "use_uring" {
             translated.push(setting);
@@ -138,6 +143,17 @@ pub(crate) fn translate(path: &str, settings: Vec<Setting>) -> Result<Vec<Settin
         }
     }
     Ok(translated)
+}
+
+/// The endpoint as a URL: NIXL's plugin has its `scheme` (`https` unless said) as a parameter of its own.
+fn with_scheme(mut settings: Vec<Setting>) -> Vec<Setting> {
+    let is_bare = |setting: &Setting| setting.name == ENDPOINT && !setting.value.contains("://");
+    let Some(endpoint) = settings.iter().position(is_bare) else { return settings };
+    let scheme = settings.iter().position(|setting| setting.name == SCHEME);
+    let said = scheme.map_or("https", |scheme| settings[scheme].value.as_str());
+    settings[endpoint].value = format!("{said}://{}", settings[endpoint].value);
+    scheme.into_iter().for_each(|scheme| drop(settings.remove(scheme)));
+    settings
 }
 
 fn invalid(path: &str, at: &str, why: &str) -> Error {

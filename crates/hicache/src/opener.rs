@@ -60,8 +60,8 @@ impl Opener {
     }
 
     /// The store that is meant where no URL is given: that of the configuration file, else one of the kind that
-    /// stands for SGLang's plugin, which the file or the environment selects: `s3:` with the bucket of
-    /// [`Environment::bucket`], or a file store in the directories of [`Environment::storage_dirs`]. `None`: nothing
+    /// stands for SGLang's plugin, which the file or the environment selects: `s3:` with the bucket that its
+    /// section names, else [`Environment::bucket`], or a file store in the directories of [`Environment::storage_dirs`]. `None`: nothing
     /// names one.
     ///
     /// # Errors
@@ -80,12 +80,12 @@ impl Opener {
         };
         match plugin {
             None | Some(FILE) => self.url_of_dirs(),
-            Some(scheme) => match self.environment.bucket()? {
+            Some(scheme) => match config.and_then(ConfigFile::bucket).map_or_else(|| self.environment.bucket(), |bucket| Ok(Some(bucket)))? {
                 Some(bucket) => Ok(Some(format!("{scheme}://{}", utf8_percent_encode(bucket, IN_URL)))),
                 None => Err(Error::new(ErrorKind::InvalidConfig, "find store")
                     .why("SGLang's plugin says which kind of store, and nothing says which")
                     .with("scheme", scheme)
-                    .fix(format_args!("set AWS_DEFAULT_BUCKET, or name the store as in {scheme}://BUCKET"))),
+                    .fix(format_args!("set bucket beside active, or AWS_DEFAULT_BUCKET, or name the store as in {scheme}://BUCKET"))),
             },
         }
     }
@@ -107,6 +107,16 @@ impl Opener {
     pub fn options(&self, url: &str) -> Result<StoreOptions> {
         let (factory, _) = self.registry.factory(url)?;
         self.registry.options(url, self.beside(factory.scheme)?)
+    }
+
+    /// Where the store at `url` is, as its kind names places, if it is of the kind `scheme`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) for a malformed URL or an unknown kind.
+    pub fn location(&self, scheme: &str, url: &str) -> Result<Option<String>> {
+        let (factory, _) = self.registry.factory(url)?;
+        if factory.scheme == scheme { self.registry.location(url).map(Some) } else { Ok(None) }
     }
 
     /// Checks every option that the store at `url` would be opened with, and touches nothing.

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 mod directory;
 mod limits;
 mod memory;
+#[cfg(feature = "obj")]
+mod service;
 
 /// One row: what was looked at, whether it is as wanted, and what makes it so.
 #[derive(Debug, Serialize)]
@@ -42,6 +44,8 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
     if let Some(folder) = folder {
         directory::space(folder, &mut checks);
     }
+    #[cfg(feature = "obj")]
+    service::rows(place, &mut checks)?;
     if output.is_json() {
         output.document(&json!({ "checks": checks }))?;
         return Ok(Ending::Done);

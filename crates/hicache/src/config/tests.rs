@@ -411,3 +411,39 @@ fn b013_every_boolean_option_takes_every_form_in_every_place() {
         }
     }
 }
+
+#[test]
+#[cfg(feature = "obj")]
+fn the_plugin_for_s3_names_its_bucket_and_its_endpoint_as_sglang_does() {
+    let open = |text: &str| {
+        let config = Some(ConfigFile::parse_json("x", text).unwrap());
+        crate::Opener { config, ..crate::Opener::default() }
+    };
+    let opener = open(
+        r#"{"plugin": {"obj": {"active": true, "bucket": "kv", "scheme": "http", "num_threads": "2",
+            "endpoint_override": "127.0.0.1:9000", "access_key": "a", "secrete_key": "b",
+            "use_virtual_addressing": false, "req_checksum": "required"}}}"#,
+    );
+    let url = opener.url().unwrap().expect("a plugin and its bucket name a store");
+    assert_eq!(url, "s3://kv");
+    opener.check(&url).unwrap();
+    let effective = opener.effective(&url).unwrap();
+    let value = |name: &str| {
+        effective.iter().find(|option| option.spec.name == name).unwrap().values.first().cloned()
+    };
+    assert_eq!(value("endpoint").as_deref(), Some("http://127.0.0.1:9000"));
+    assert_eq!(value("threads").as_deref(), Some("2"));
+
+    let bare = open(
+        r#"{"plugin": {"obj": {"active": true, "bucket": "kv", "endpoint_override": "s3.example.net"}}}"#,
+    );
+    let effective = bare.effective("s3://kv").unwrap();
+    let endpoint = effective.iter().find(|option| option.spec.name == "endpoint").unwrap();
+    assert_eq!(endpoint.values.first().map(String::as_str), Some("https://s3.example.net"));
+
+    let nowhere = open(r#"{"plugin": {"obj": {"active": true}}}"#);
+    let error = nowhere.url().unwrap_err().to_string();
+    assert!(error.contains("AWS_DEFAULT_BUCKET"), "{error}");
+    let unknown = open(r#"{"plugin": {"obj": {"active": true, "bucket": "kv", "crtMinLimit": 5}}}"#);
+    assert!(unknown.check("s3://kv").unwrap_err().to_string().contains("crtMinLimit"));
+}
