@@ -77,7 +77,8 @@ async fn examine(bucket: &Bucket) -> Vec<Finding> {
         findings.push(of_bucket(bucket, trouble.as_ref()));
     }
     findings.push(addressing(bucket));
-    if reached && keys.is_ok() {
+    // Some services make a bucket for whoever writes to it.
+    if findings.iter().all(|finding| finding.ok) {
         findings.push(checksum_mode(bucket).await);
     }
     if let Some(theirs) = trouble.and_then(|trouble| trouble.told.server_time) {

@@ -80,13 +80,20 @@ impl Opener {
         };
         match plugin {
             None | Some(FILE) => self.url_of_dirs(),
-            Some(scheme) => match config.and_then(ConfigFile::bucket).map_or_else(|| self.environment.bucket(), |bucket| Ok(Some(bucket)))? {
-                Some(bucket) => Ok(Some(format!("{scheme}://{}", utf8_percent_encode(bucket, IN_URL)))),
-                None => Err(Error::new(ErrorKind::InvalidConfig, "find store")
-                    .why("SGLang's plugin says which kind of store, and nothing says which")
-                    .with("scheme", scheme)
-                    .fix(format_args!("set bucket beside active, or AWS_DEFAULT_BUCKET, or name the store as in {scheme}://BUCKET"))),
-            },
+            Some(scheme) => self.url_of_bucket(scheme).map(Some),
+        }
+    }
+
+    fn url_of_bucket(&self, scheme: &str) -> Result<String> {
+        let said = self.config.as_ref().and_then(ConfigFile::bucket);
+        match said.map_or_else(|| self.environment.bucket(), |bucket| Ok(Some(bucket)))? {
+            Some(bucket) => Ok(format!("{scheme}://{}", utf8_percent_encode(bucket, IN_URL))),
+            None => Err(Error::new(ErrorKind::InvalidConfig, "find store")
+                .why("SGLang's plugin says which kind of store, and nothing says which")
+                .with("scheme", scheme)
+                .fix(format_args!(
+                    "set bucket beside active, or AWS_DEFAULT_BUCKET, or name the store as in {scheme}://BUCKET"
+                ))),
         }
     }
 
