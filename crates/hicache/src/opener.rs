@@ -60,9 +60,9 @@ impl Opener {
     }
 
     /// The store that is meant where no URL is given: that of the configuration file, else one of the kind that
-    /// stands for SGLang's plugin, which the file or the environment selects: `s3:` with the bucket that its
-    /// section names, else [`Environment::bucket`], or a file store in the directories of [`Environment::storage_dirs`]. `None`: nothing
-    /// names one.
+    /// stands for SGLang's plugin, which the file or the environment selects: `s3:` with the bucket that the plugin's
+    /// section names, else that of [`Environment::bucket`], or a file store in the directories of
+    /// [`Environment::storage_dirs`]. `None`: nothing names one.
     ///
     /// # Errors
     ///
