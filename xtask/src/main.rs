@@ -19,6 +19,8 @@ Usage: cargo xtask COMMAND
 Commands:
   test [-- ARGS]  build the `hicache` command, run every test of the workspace, list what was skipped;
                   ARGS go to the test binaries (name filters, --nocapture)
+  test-integration [-- ARGS]
+                  only those on a real S3 server: in a container, else at HICACHE_TEST_S3_ENDPOINT, else from a package
   ci              formatting, lints, tidy, docs, dependency claims, every feature, licences
   docs            write docs/CONFIG.md from what the built command says of its options
   tidy            the rules that the compiler does not know (CONTRIBUTING.md explains them)
@@ -49,11 +51,15 @@ fn dispatch(arguments: &[String]) -> Result<ExitCode, String> {
         }
         ("test", []) => test::run(&Workspace::load()?, &[]),
         ("test", [dashes, rest @ ..]) if dashes == "--" => test::run(&Workspace::load()?, rest),
+        ("test-integration", []) => test::integration(&Workspace::load()?, &[]),
+        ("test-integration", [dashes, rest @ ..]) if dashes == "--" => {
+            test::integration(&Workspace::load()?, rest)
+        }
         ("bench", rest) => bench::run(&Workspace::load()?, rest),
         ("ci", []) => ci::run(&Workspace::load()?),
         ("docs", []) => docs::write(&Workspace::load()?).map(|()| ExitCode::SUCCESS),
         ("tidy", []) => tidy::run(&Workspace::load()?),
-        ("test" | "ci" | "docs" | "tidy", [extra, ..]) => {
+        ("test" | "test-integration" | "ci" | "docs" | "tidy", [extra, ..]) => {
             Err(format!("`{command}` does not take `{extra}`\n\n{USAGE}"))
         }
         _ => Err(format!("there is no command `{command}`\n\n{USAGE}")),

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test of the workspace, and a list of those that this machine could not run.
+//! `cargo xtask test` and `test-integration`: tests of the workspace, and a list of those that could not run here.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -29,20 +29,59 @@ impl fmt::Display for Skip<'_> {
     }
 }
 
-/// Builds the command that the integration tests run, runs all tests, and reports the skipped ones.
+/// Tests that are built and run together, and the command that they run.
+struct Stage {
+    command: &'static [&'static str],
+    tests: &'static [&'static str],
+}
+
+/// Benchmarks hold no tests, and their tools take longer to build than the product.
+const PLAIN: Stage = Stage {
+    command: &["build", "--locked", "-p", "hicache-cli", "--bin", "hicache"],
+    tests: &[
+        "test",
+        "--workspace",
+        "--exclude",
+        "hicache-benches",
+        "--exclude",
+        "hicache-s3-tests",
+        "--locked",
+        "--no-fail-fast",
+    ],
+};
+/// On a real S3 server, which the tests start, say which it is, and end.
+const INTEGRATION: Stage = Stage {
+    command: &["build", "--locked", "-p", "hicache-cli", "--bin", "hicache"],
+    tests: &["test", "-p", "hicache-s3-tests", "--locked", "--no-fail-fast"],
+};
+
+/// Runs all tests, and reports the skipped ones.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, String> {
+    stages(workspace, &[PLAIN, INTEGRATION], arguments)
+}
+
+/// The same for the tests on a real server alone.
+pub(crate) fn integration(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, String> {
+    stages(workspace, &[INTEGRATION], arguments)
+}
+
+/// Runs every stage, also after one in which a test failed.
+fn stages(workspace: &Workspace, stages: &[Stage], arguments: &[String]) -> Result<ExitCode, String> {
     let skips_file = workspace.target.join("test-skips.txt");
     remove(&skips_file)?;
-    succeed(cargo(&["build", "--locked", "-p", "hicache-cli", "--bin", "hicache"]))?;
-
-    // Benchmarks hold no tests, and their tools take longer to build than the product.
-    let mut tests =
-        cargo(&["test", "--workspace", "--exclude", "hicache-benches", "--locked", "--no-fail-fast"]);
-    if !arguments.is_empty() {
-        tests.arg("--").args(arguments);
+    let mut failed = None;
+    for stage in stages {
+        succeed(cargo(stage.command))?;
+        let mut tests = cargo(stage.tests);
+        if !arguments.is_empty() {
+            tests.arg("--").args(arguments);
+        }
+        tests.env(SKIPS_VARIABLE, &skips_file);
+        let status = status(tests)?;
+        if !status.success() {
+            failed.get_or_insert(status);
+        }
     }
-    tests.env(SKIPS_VARIABLE, &skips_file);
-    let status = status(tests)?;
 
     let told = read(&skips_file)?;
     let skips = parse(&told);
@@ -52,7 +91,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
         println!("These count as failures here:");
         refused.iter().for_each(|skip| println!("{skip}"));
     }
-    if !status.success() {
+    if let Some(status) = failed {
         let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
         eprintln!("xtask: tests failed ({status})");
         return Ok(ExitCode::from(code));

@@ -1,0 +1,186 @@
+//! Clients of S3, turn by turn: the bare SDK, hicache, and the crate `object_store`.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::available_parallelism;
+
+use serde_json::Value;
+
+use super::contender::{document, line};
+use super::figures::{Figures, print_rates, print_ratios};
+use super::flags::Flags;
+use super::{MIB, shuffled};
+use crate::cargo::{cargo, succeed};
+use crate::workspace::Workspace;
+
+/// Requests under way at once, for all alike.
+const CONCURRENCY: u64 = 16;
+/// The store's runtime has a thread a core, and at most so many; the others get the same.
+const MOST_THREADS: usize = 4;
+/// A real server writes at a tenth of the rate.
+const REAL_SHARE: u64 = 4;
+
+/// A server that was started, and how it is reached.
+struct Server {
+    name: String,
+    endpoint: String,
+    bucket: String,
+    access_key: String,
+    secret_key: String,
+    child: Child,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Client {
+    Sdk,
+    Hicache,
+    ObjectStore,
+}
+
+/// Where the built programs lie.
+struct Programs(PathBuf);
+
+/// Builds, starts the servers, measures, prints.
+pub(super) fn run(workspace: &Workspace, flags: &Flags) -> Result<(), String> {
+    let build = ["build", "--release", "--locked"];
+    for package in [
+        ["-p", "hicache-cli", "--bin", "hicache", "--features", "obj"].as_slice(),
+        ["-p", "hicache-benches", "--bins", "--features", "peers"].as_slice(),
+        ["-p", "hicache-s3-tests", "--bin", "s3-server"].as_slice(),
+    ] {
+        succeed(cargo(&[&build, package].concat()))?;
+    }
+    let programs = Programs(workspace.target.join("release"));
+    Server::memory(&programs)?.measure_all(&programs, flags, flags.bytes)?;
+    Server::real(&programs)?.measure_all(&programs, flags, flags.bytes / REAL_SHARE)?;
+    Ok(())
+}
+
+impl Server {
+    /// Ours, which answers at once.
+    fn memory(programs: &Programs) -> Result<Self, String> {
+        let mut command = Command::new(programs.0.join("memory-s3"));
+        let (child, endpoint) = start(command.args(["--port", "0"]))?;
+        let text = |text: &str| text.to_owned();
+        Ok(Self {
+            name: "a server in memory".to_owned(),
+            endpoint,
+            bucket: text("bench"),
+            access_key: text("measure"),
+            secret_key: text("measure-secret"),
+            child,
+        })
+    }
+
+    /// The one that the integration tests use.
+    fn real(programs: &Programs) -> Result<Self, String> {
+        let (child, told) = start(&mut Command::new(programs.0.join("s3-server")))?;
+        let told: Value = serde_json::from_str(&told).map_err(|error| format!("s3-server: {error}"))?;
+        let text = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
+        Ok(Self {
+            name: text("server"),
+            endpoint: text("endpoint"),
+            bucket: text("bucket"),
+            access_key: text("access_key"),
+            secret_key: text("secret_key"),
+            child,
+        })
+    }
+
+    fn measure_all(&self, programs: &Programs, flags: &Flags, bytes: u64) -> Result<(), String> {
+        println!("\n## Against {}, {CONCURRENCY} requests under way", self.name);
+        for page_len in [MIB, 4 * MIB] {
+            let pages = (bytes / page_len).max(CONCURRENCY);
+            self.measure(programs, flags.rounds, page_len, pages)?;
+        }
+        Ok(())
+    }
+
+    fn measure(&self, programs: &Programs, rounds: u32, page_len: u64, pages: u64) -> Result<(), String> {
+        println!("\n### {pages} pages of {} MiB\n", page_len / MIB);
+        let clients = [Client::Sdk, Client::Hicache, Client::ObjectStore];
+        for client in clients {
+            println!("    {}", line(&self.command(programs, client, page_len, pages)));
+        }
+        let mut figures: Vec<Vec<Figures>> = vec![Vec::new(); clients.len()];
+        for _ in 0..rounds {
+            for index in shuffled(clients.len()) {
+                let mut command = self.command(programs, clients[index], page_len, pages);
+                let mut found = Figures::default();
+                found.add(&document(clients[index].name(), &mut command)?);
+                figures[index].push(found);
+            }
+        }
+        let names = clients.map(Client::name);
+        print_rates(&names, &figures);
+        // The bare SDK first, `object_store` last.
+        for base in [0, 2] {
+            print_ratios(&names, &figures, base, &[base]);
+        }
+        Ok(())
+    }
+
+    fn command(&self, programs: &Programs, client: Client, page_len: u64, pages: u64) -> Command {
+        let Self { endpoint, bucket, access_key, secret_key, .. } = self;
+        let threads = available_parallelism().map_or(1, std::num::NonZeroUsize::get).min(MOST_THREADS);
+        let mut command = match client {
+            Client::Hicache => {
+                let mut command = Command::new(programs.0.join("hicache"));
+                command.args(["bench", "obj", "--json", "--quiet", "--backend"]).arg(format!(
+                    "s3://{bucket}/hicache?endpoint={endpoint}&path_style=true&credentials=static\
+                     &access_key={access_key}&secret_key={secret_key}&threads={threads}"
+                ));
+                command
+            }
+            Client::Sdk | Client::ObjectStore => {
+                let mut command = Command::new(programs.0.join("s3-peers"));
+                command.args(["--client", if client == Client::Sdk { "sdk" } else { "object-store" }]);
+                command.args(["--endpoint", endpoint, "--bucket", bucket, "--threads", &threads.to_string()]);
+                command.args(["--access-key", access_key, "--secret-key", secret_key]);
+                command
+            }
+        };
+        let numbers = [page_len, pages, CONCURRENCY].map(|number| number.to_string());
+        command.args(["--page-bytes", &numbers[0], "--pages", &numbers[1], "--concurrency", &numbers[2]]);
+        command
+    }
+}
+
+impl Client {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sdk => "the bare SDK",
+            Self::Hicache => "hicache",
+            Self::ObjectStore => "object_store",
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The real one ends with its input and takes what it started along; the other one has to be killed.
+        if self.child.stdin.take().is_none() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a server, and answers the line that it prints when it is ready.
+fn start(command: &mut Command) -> Result<(Child, String), String> {
+    let name = Path::new(command.get_program()).display().to_string();
+    let is_real = name.ends_with("s3-server");
+    command.stdin(if is_real { Stdio::piped() } else { Stdio::null() }).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("{name} did not start: {error}"))?;
+    let mut told = String::new();
+    let read = child.stdout.take().map(|output| BufReader::new(output).read_line(&mut told));
+    match read {
+        Some(Ok(length)) if length > 0 => Ok((child, told.trim().to_owned())),
+        _ => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(format!("{name} ended before it was ready"))
+        }
+    }
+}
