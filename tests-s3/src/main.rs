@@ -17,7 +17,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         "region": access.region,
         "access_key": access.access_key,
         "secret_key": access.secret_key,
-        "url": access.url("bench"),
     });
     let mut output = io::stdout();
     writeln!(output, "{line}")?;

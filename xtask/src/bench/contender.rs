@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::figures::Figures;
 use super::flags::Memory;
 use super::tools::Tools;
@@ -82,14 +84,7 @@ impl Contender {
         let mut figures = Figures::default();
         for mut command in self.commands(tools, load, dir) {
             // Whatever a program leaves beside its files goes with them.
-            let output =
-                command.current_dir(dir).output().map_err(|error| format!("{}: {error}", self.name))?;
-            if !output.status.success() {
-                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                return Err(format!("`{}` failed ({}): {said}", line(&command), output.status));
-            }
-            let document = serde_json::from_slice(&output.stdout)
-                .map_err(|error| format!("`{}` did not print JSON: {error}", line(&command)))?;
+            let document = document(&self.name, command.current_dir(dir))?;
             match self.program {
                 Program::Fio => figures.add_fio(&document),
                 _ => figures.add(&document),
@@ -160,8 +155,19 @@ fn fio(tools: &Tools, load: &Load, dir: &str, direction: &str) -> Command {
     command
 }
 
+/// What the command of the contender `name` prints.
+pub(super) fn document(name: &str, command: &mut Command) -> Result<Value, String> {
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(format!("`{}` failed ({}): {said}", line(command), output.status));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("`{}` did not print JSON: {error}", line(command)))
+}
+
 /// The command as a line of a shell: the program by its name, with the variables that it is given.
-fn line(command: &Command) -> String {
+pub(super) fn line(command: &Command) -> String {
     let mut words: Vec<String> = Vec::new();
     for (name, value) in command.get_envs() {
         let value = value.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();

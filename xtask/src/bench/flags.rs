@@ -30,11 +30,12 @@ pub(super) enum Part {
     Compare,
     Batches,
     Cache,
+    Obj,
 }
 
 const FLAGS: [&str; 6] = ["--rounds", "--depth", "--dir", "--bytes", "--memory", "--only"];
-const PARTS: [(&str, Part); 3] =
-    [("compare", Part::Compare), ("batches", Part::Batches), ("cache", Part::Cache)];
+const PARTS: [(&str, Part); 4] =
+    [("compare", Part::Compare), ("batches", Part::Batches), ("cache", Part::Cache), ("obj", Part::Obj)];
 const MEMORIES: [(&str, Memory); 3] = [("huge", Memory::Huge), ("thp", Memory::Thp), ("base", Memory::Base)];
 
 impl Memory {
@@ -73,7 +74,8 @@ impl Flags {
                 }
                 // "--only", by the check above.
                 _ => {
-                    flags.only = Some(named(&PARTS, value).ok_or_else(|| one_of("compare, batches, cache"))?);
+                    flags.only =
+                        Some(named(&PARTS, value).ok_or_else(|| one_of("compare, batches, cache, obj"))?);
                 }
             }
         }

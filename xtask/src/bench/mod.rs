@@ -1,9 +1,10 @@
-//! `cargo xtask bench`: hicache against fio and against plain threads, turn by turn, on one directory.
+//! `cargo xtask bench`: hicache against fio and plain threads on one directory, or against other clients of S3.
 
 mod contender;
 mod figures;
 mod flags;
 mod folder;
+mod obj;
 mod tools;
 
 use std::process::ExitCode;
@@ -23,6 +24,9 @@ const THREADS: u32 = 16;
 /// Pages in a batch, where the batch is not what is varied.
 const BATCH: u32 = 128;
 
+const SPREAD: &str = "Rates are medians; ratios are those of one round, as median (least-most). \
+    A ratio between 0.87 and 1.15 says nothing.";
+
 /// What is measured in turns, and against whom.
 struct Section {
     load: Load,
@@ -34,14 +38,17 @@ struct Section {
 /// Builds, measures, prints.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, String> {
     let flags = Flags::parse(arguments, &workspace.target)?;
+    if flags.only == Some(Part::Obj) {
+        println!("Rounds: {}, in random order. {SPREAD}", flags.rounds);
+        return obj::run(workspace, &flags).map(|()| ExitCode::SUCCESS);
+    }
     let packages = ["build", "--release", "--locked", "-p", "hicache-cli", "-p", "hicache-benches", "--bins"];
     succeed(cargo(&packages))?;
     let mut folder = Folder::make(&flags.dir)?;
     let tools = Tools::look(workspace, &flags, &mut folder)?;
     tools.tell();
     println!(
-        "Rounds: {}, in random order, a fresh directory each. Rates are medians; ratios are those of one round, \
-         as median (least-most). A ratio between 0.87 and 1.15 says nothing.",
+        "Rounds: {}, in random order, a fresh directory each. {SPREAD} S3 is measured when asked for: --only obj.",
         flags.rounds
     );
     for (part, title) in [
@@ -78,6 +85,8 @@ fn sections(part: Part, flags: &Flags, tools: &Tools) -> Vec<Section> {
             let cells = sizes.flat_map(|page_len| [1, 4, 32, BATCH].map(|batch| (page_len, batch)));
             cells.map(|(page_len, batch)| batches(load(page_len, flags.bytes / 4, batch), tools)).collect()
         }
+        // Not of directories.
+        Part::Obj => Vec::new(),
         Part::Cache => {
             [64 * KIB, MIB].map(|page_len| cache(load(page_len, flags.bytes, BATCH), tools)).into()
         }

@@ -99,7 +99,7 @@ impl Server {
 
     fn measure(&self, programs: &Programs, rounds: u32, page_len: u64, pages: u64) -> Result<(), String> {
         println!("\n### {pages} pages of {} MiB\n", page_len / MIB);
-        let clients = [Client::Sdk, Client::Hicache, Client::ObjectStore];
+        let clients = [Client::Sdk, Client::ObjectStore, Client::Hicache];
         for client in clients {
             println!("    {}", line(&self.command(programs, client, page_len, pages)));
         }
@@ -114,8 +114,8 @@ impl Server {
         }
         let names = clients.map(Client::name);
         print_rates(&names, &figures);
-        // The bare SDK first, `object_store` last.
-        for base in [0, 2] {
+        // The bare SDK, and `object_store`.
+        for base in [0, 1] {
             print_ratios(&names, &figures, base, &[base]);
         }
         Ok(())
