@@ -1,0 +1,30 @@
+//! The contract, and the reference model, on a real server.
+
+use hicache_s3_tests::{Kind, S3Server};
+use hicache_testkit::{Medium, Openers, Reopened, Subject, conformance, model};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Each medium is a part of the bucket of its own.
+fn subject(server: &S3Server) -> Subject {
+    let access = server.access().clone();
+    let (run, count) = (std::process::id(), AtomicU32::new(0));
+    Subject::new("s3", Reopened::Whole, Openers::Many, move || {
+        let prefix = format!("conformance/{run}-{}", count.fetch_add(1, Ordering::Relaxed));
+        let url = access.url(&prefix);
+        Medium::of(move || hicache::open(&url).expect("the store opens"))
+    })
+}
+
+#[test]
+fn a_bucket_of_a_real_server_keeps_the_contract() {
+    let test = "a_bucket_of_a_real_server_keeps_the_contract";
+    let Some(server) = S3Server::for_test(test, &Kind::ALL) else { return };
+    conformance::all(&subject(&server));
+}
+
+#[test]
+fn a_bucket_of_a_real_server_does_what_the_model_does() {
+    let test = "a_bucket_of_a_real_server_does_what_the_model_does";
+    let Some(server) = S3Server::for_test(test, &Kind::ALL) else { return };
+    model::check(&subject(&server), 20);
+}
