@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) tls: Option<Authority>,
     /// As a proxy: speaks TLS inside `CONNECT` as whatever host this signs for. Without it, `CONNECT` is refused.
     pub(crate) tunnel: Option<Authority>,
+    /// Bytes that a connection takes before it is read, where the system's default is too many.
+    pub(crate) receive_buffer: Option<usize>,
     /// Who may come in; everybody, where it is empty.
     pub(crate) keys: Vec<Access>,
     pub(crate) region: &'static str,
@@ -47,6 +49,7 @@ impl Default for Settings {
             ipv6: false,
             tls: None,
             tunnel: None,
+            receive_buffer: None,
             keys: Vec::new(),
             region: "us-east-1",
             idle: None,
@@ -109,6 +112,9 @@ impl Stub {
     pub(crate) fn with(settings: Settings) -> Self {
         let ip: IpAddr = if settings.ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
         let listener = TcpListener::bind((ip, 0)).expect("a free port");
+        if let Some(len) = settings.receive_buffer {
+            rustix::net::sockopt::set_socket_recv_buffer_size(&listener, len).expect("a size");
+        }
         let address = listener.local_addr().expect("its own address");
         let shared = Arc::new(Shared {
             keys: Mutex::new(settings.keys.clone()),
