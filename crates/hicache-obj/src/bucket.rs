@@ -148,6 +148,8 @@ impl Bucket {
     pub(crate) fn go_without(&self, what: &str) -> bool {
         let checksum = self.gives_checksum() && self.options.checksum_mode == ChecksumMode::Auto;
         match what {
+            // It may be the checksum, which was asked for: trying other ways would hide that.
+            "" if self.gives_checksum() && !checksum => false,
             "checksum" | "" if checksum => {
                 self.gives_checksum.store(false, Ordering::Relaxed);
                 let why = "the service refuses x-amz-checksum-crc64nvme; the page's own checksum protects it";
@@ -203,6 +205,11 @@ impl Bucket {
             error = error.with("request_id", request_id);
         }
         match &trouble.kind {
+            Kind::Outage if trouble.told.status.is_none() => {
+                if let Some(proxy) = client::proxy_in_use(&self.options) {
+                    error = error.with("proxy", proxy).fix("check the proxy, or set proxy=off");
+                }
+            }
             Kind::Region(region) => {
                 let signed = self.client();
                 let signed = signed.config().region().map_or("none", |region| region.as_ref()).to_string();

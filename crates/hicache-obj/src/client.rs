@@ -1,7 +1,7 @@
 //! The SDK's client: connections, TLS, credentials and addressing, as the options say.
 
 use crate::options::{Credentials, ObjOptions, Proxy};
-use crate::place::{Place, is_path_style};
+use crate::place::{Endpoint, Place, is_host_name, is_path_style};
 use aws_config::ecs::EcsCredentialsProvider;
 use aws_config::environment::EnvironmentVariableCredentialsProvider;
 use aws_config::imds::credentials::ImdsCredentialsProvider;
@@ -23,6 +23,9 @@ use aws_smithy_runtime_api::shared::IntoShared;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use hicache_core::{Error, ErrorKind, Result};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::path::Path;
 
 /// The region that services of one's own take where none is named.
@@ -43,6 +46,11 @@ pub(crate) fn build(
         }
     };
     let (path_style, _) = is_path_style(options, &place.bucket);
+    if !path_style && !is_host_name(&place.bucket) {
+        return Err(invalid("the bucket's name is no host name, and virtual-host addressing is asked for")
+            .with("bucket", &place.bucket)
+            .fix("set path_style=true"));
+    }
     let mut config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(region.clone()))
@@ -55,6 +63,7 @@ pub(crate) fn build(
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .disable_s3_express_session_auth(options.is_custom());
+    check_environment(options)?;
     let provider = credentials(options, http, &region);
     config = match &provider {
         Some(provider) => {
@@ -63,7 +72,8 @@ pub(crate) fn build(
         None => config.allow_no_auth(),
     };
     if let Some(endpoint) = &options.endpoint {
-        config = config.endpoint_url(endpoint.url());
+        // The SDK sets the bucket's name right behind the path.
+        config = config.endpoint_url(format!("{}/", endpoint.url()));
     }
     Ok((Client::from_conf(config.build()), provider))
 }
@@ -105,7 +115,15 @@ fn read_certificates(path: &Path) -> Result<Vec<u8>> {
     let unusable = |why: String| invalid(why).with("ca_bundle", path.display());
     let bytes = std::fs::read(path)
         .map_err(|error| unusable("the file of certificates cannot be read".to_string()).because(error))?;
-    if !bytes.windows(27).any(|window| window == b"-----BEGIN CERTIFICATE-----") {
+    // The SDK panics at what it cannot use.
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        let added = certificate
+            .map_err(|error| error.to_string())
+            .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
+        added.map_err(|why| unusable(format!("a certificate in it cannot be used: {why}")))?;
+    }
+    if roots.is_empty() {
         return Err(unusable("the file holds no certificate in PEM".to_string()));
     }
     Ok(bytes)
@@ -120,6 +138,46 @@ fn proxy(options: &ObjOptions) -> Result<ProxyConfig> {
         Proxy::Url(url) => ProxyConfig::all(url.as_str())
             .map_err(|_| invalid("the proxy's URL cannot be used").fix("write proxy=http://host:port")),
     }
+}
+
+/// The proxy that the endpoint is reached through, as far as can be told, without its credentials.
+pub(crate) fn proxy_in_use(options: &ObjOptions) -> Option<String> {
+    let endpoint = options.endpoint.as_ref();
+    let variable = |name: &str| {
+        let held = [name.to_uppercase(), name.to_lowercase()].map(|name| std::env::var(name).ok());
+        held.into_iter().flatten().find(|value| !value.is_empty())
+    };
+    let url = match &options.proxy {
+        Proxy::Off => return None,
+        Proxy::Url(url) => url.clone(),
+        Proxy::Auto if endpoint.is_some_and(Endpoint::is_loopback) => return None,
+        Proxy::Auto => {
+            let host = endpoint.map_or("amazonaws.com", Endpoint::host);
+            let passed_by = |rule: &str| rule == "*" || host.ends_with(rule.trim_start_matches('.'));
+            if variable("no_proxy").is_some_and(|rules| rules.split(',').map(str::trim).any(passed_by)) {
+                return None;
+            }
+            let plain = endpoint.is_some_and(|endpoint| !endpoint.is_secure());
+            variable(if plain { "http_proxy" } else { "https_proxy" }).or_else(|| variable("all_proxy"))?
+        }
+    };
+    let plain = url.rsplit_once('@').map_or(url.as_str(), |(_, host)| host);
+    Some(plain.to_string())
+}
+
+/// Half a pair in the environment is a mistake, and not a reason to look elsewhere.
+fn check_environment(options: &ObjOptions) -> Result<()> {
+    if !matches!(options.credentials, Credentials::Auto | Credentials::Environment) {
+        return Ok(());
+    }
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let secret = is_set("AWS_SECRET_ACCESS_KEY") || is_set("SECRET_ACCESS_KEY");
+    let (there, missing) = match (is_set("AWS_ACCESS_KEY_ID"), secret) {
+        (true, false) => ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+        (false, true) => ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+        _ => return Ok(()),
+    };
+    Err(invalid(format!("{there} is set and {missing} is not")).fix("set both or neither"))
 }
 
 /// Who signs; `None`: nobody.

@@ -61,6 +61,10 @@ impl Endpoint {
         if uri.query().is_some() {
             return Err(format!("it has a query; {form}"));
         }
+        let port = authority.as_str().rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+        if port.is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
+            return Err(format!("its port is no number up to 65535; {form}"));
+        }
         let host =
             uri.host().filter(|host| !host.is_empty()).ok_or_else(|| format!("it has no host; {form}"))?;
         Ok(Self { url: text.trim_end_matches('/').to_string(), host: host.to_string(), secure })
@@ -74,6 +78,11 @@ impl Endpoint {
     /// Over TLS.
     pub fn is_secure(&self) -> bool {
         self.secure
+    }
+
+    /// The host's name or address.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
     }
 
     /// On this host itself.
@@ -169,6 +178,19 @@ pub(crate) fn is_path_style(options: &ObjOptions, bucket: &str) -> (bool, &'stat
         Addressing::Auto if bucket.contains('.') => {
             (true, "the bucket's name has a dot, which TLS names do not match")
         }
+        Addressing::Auto if !is_host_name(bucket) => (true, "the bucket's name is no host name"),
         Addressing::Auto => (false, "AWS"),
     }
+}
+
+/// Whether a bucket can be named in a host's name. The SDK puts any other into the path, without a word.
+pub(crate) fn is_host_name(bucket: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        bytes.iter().all(|&byte| plain(byte) || byte == b'-')
+            && bytes.first().is_some_and(|&byte| plain(byte))
+            && bytes.last().is_some_and(|&byte| plain(byte))
+    };
+    (3..=63).contains(&bucket.len()) && bucket.split('.').all(is_label)
 }
