@@ -119,21 +119,7 @@ impl<'a> Objects<'a> {
         if self.bucket.put(upload).await? {
             return Ok(());
         }
-        match self.bucket.head(upload.name).await {
-            Ok(Seen { len: Some(len), facts: Some(Ok(facts)) })
-                if len == facts.len && facts.key == upload.facts.key =>
-            {
-                Ok(())
-            }
-            Ok(_) => Err(Trouble::new(
-                Kind::Outage,
-                "a success was answered, and what is stored is another object",
-            )),
-            Err(trouble) if trouble.kind == Kind::Absent => {
-                Err(Trouble::new(Kind::Outage, "a success was answered, and nothing is stored"))
-            }
-            Err(trouble) => Err(trouble),
-        }
+        self.bucket.confirm(upload).await
     }
 
     /// Fetches a page into its slot. What is not the page is a miss.

@@ -83,8 +83,38 @@ impl Bucket {
             .customize()
             .disable_payload_signing();
         let sent = self.moving(&progress, request.send()).await?;
-        let output = sent.map_err(Trouble::of)?;
+        let output = sent.map_err(|error| self.of_upload(Trouble::of(error)))?;
         Ok(output.e_tag().is_some_and(|tag| !tag.is_empty()))
+    }
+
+    /// Some services say nothing but 400 to a header that they do not know.
+    fn of_upload(&self, trouble: Trouble) -> Trouble {
+        let bare = trouble.told.status == Some(400) && trouble.told.code.is_none();
+        if bare && self.gives_checksum() {
+            Trouble { kind: Kind::Unknown("checksum"), ..trouble }
+        } else {
+            trouble
+        }
+    }
+
+    /// Looks whether an upload is stored that was answered as a success by something that may not be the service.
+    pub(crate) async fn confirm(&self, upload: &Upload<'_>) -> Result<(), Trouble> {
+        let unlike =
+            |what| Trouble::new(Kind::Outage, format!("a success was answered, and {what} is stored"));
+        match self.head(upload.name).await {
+            Ok(Seen { len: Some(len), facts: Some(Ok(facts)) })
+                if len == facts.len && facts.key == upload.facts.key =>
+            {
+                Ok(())
+            }
+            Ok(Seen { len: Some(len), facts: Some(Ok(facts)) }) if facts.key == upload.facts.key => {
+                let lost = format!("a success was answered, and {len} bytes of {} are stored", facts.len);
+                Err(Trouble::flaw(Flaw::Torn(lost)))
+            }
+            Ok(_) => Err(unlike("another object")),
+            Err(trouble) if trouble.kind == Kind::Absent => Err(unlike("nothing")),
+            Err(trouble) => Err(trouble),
+        }
     }
 
     /// Stores a small object whole.
@@ -200,7 +230,10 @@ impl Bucket {
             .metadata(NAME, upload.facts.encode())
             .set_storage_class(self.storage_class())
             .set_server_side_encryption(self.encryption())
-            .set_ssekms_key_id(self.encryption_key());
+            .set_ssekms_key_id(self.encryption_key())
+            .customize()
+            // The SDK leaves it out where there is no body, and some servers want to be told.
+            .mutate_request(|request| drop(request.headers_mut().insert("content-length", "0")));
         let progress = Progress::new();
         let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
         output

@@ -75,13 +75,17 @@ impl<'a> Tries<'a> {
 
     /// What an attempt came to: the value, `None` to try again now (it has waited), or trouble to give up on.
     pub(crate) async fn judge<T>(&mut self, outcome: Result<T, Trouble>) -> Result<Option<T>, Trouble> {
-        let trouble = match outcome {
+        let mut trouble = match outcome {
             Ok(value) => {
                 self.pass.take().into_iter().for_each(Pass::answered);
                 return Ok(Some(value));
             }
             Err(trouble) => trouble,
         };
+        if trouble.kind == Kind::Skewed && trouble.told.code.is_none() && self.renewed.clock {
+            // It was only guessed from the dates, and was not it.
+            trouble.kind = Kind::Forbidden;
+        }
         let wait = match self.wait_for(&trouble) {
             Some(wait) if self.ask.deadline.is_none_or(|deadline| Instant::now() + wait < deadline) => wait,
             _ => return Err(self.give_up(trouble)),
@@ -112,8 +116,11 @@ impl<'a> Tries<'a> {
             Kind::Outage | Kind::Stalled | Kind::Throttled
                 if self.attempts <= self.bucket.options().retries =>
             {
+                // A HEAD is not told that it is a throttle.
+                let unsaid = trouble.told.status == Some(503) && trouble.told.code.is_none();
                 let (first, most) = match trouble.kind {
                     Kind::Throttled => (THROTTLE_WAIT, THROTTLE_WAIT_MAX),
+                    _ if unsaid => (THROTTLE_WAIT, THROTTLE_WAIT_MAX),
                     _ => (OUTAGE_WAIT, OUTAGE_WAIT_MAX),
                 };
                 let grown = first.saturating_mul(1 << (self.attempts - 1).min(16)).min(most);

@@ -8,7 +8,14 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use hicache_core::ErrorKind;
 use std::error::Error as StdError;
 use std::fmt::Write as _;
+use std::io::ErrorKind::NotFound;
 use std::time::{Duration, SystemTime};
+
+/// How far a request's time may be from the service's, by S3's rule.
+const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// Longer than any deadline, and short enough to be added to a time.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// What it is, to whoever must decide what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,15 +96,18 @@ impl Trouble {
             SdkError::ServiceError(service) => {
                 let meta = service.err().meta();
                 let response = service.raw();
+                let body = response.body().bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                // The SDK reads no code where keep-alive spaces come first.
+                let told = |name| element(body.as_deref()?, name);
                 let answer = Answer {
                     status: response.status().as_u16(),
-                    code: meta.code().map(str::to_string),
-                    message: meta.message().map(str::to_string),
-                    body: response.body().bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
+                    code: meta.code().map(str::to_string).or_else(|| told("Code")),
+                    message: meta.message().map(str::to_string).or_else(|| told("Message")),
+                    date: header(response, "date").as_deref().and_then(parse_date),
                     region: header(response, "x-amz-bucket-region"),
                     retry_after: header(response, "retry-after"),
-                    date: header(response, "date"),
                     request_id: meta.request_id().map(str::to_string),
+                    body,
                 };
                 answer.trouble()
             }
@@ -119,6 +129,11 @@ impl Trouble {
         let why = chain(error);
         if let Some(of_credentials) = find::<CredentialsError>(error) {
             return no_credentials(of_credentials);
+        }
+        if why.contains("invalid peer certificate") {
+            return Self::new(Kind::Refused(ErrorKind::InvalidConfig), why).fix(
+                "set ca_bundle to the certificate of the authority (PEM), and name the host as its certificate does",
+            );
         }
         match error {
             SdkError::ConstructionFailure(_) => Self::new(Kind::Refused(ErrorKind::InvalidConfig), why),
@@ -147,6 +162,11 @@ pub(crate) fn no_credentials(error: &CredentialsError) -> Trouble {
             let why = format!("the credentials are misconfigured: {}", chain(error));
             Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why).fix(fix)
         }
+        _ if find::<std::io::Error>(error).is_some_and(|of_file| of_file.kind() == NotFound) => {
+            let why = format!("a file that credentials are read from is not there: {}", chain(error));
+            Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why)
+                .fix("check AWS_WEB_IDENTITY_TOKEN_FILE, and the files that the profile names")
+        }
         _ => Trouble::new(Kind::Outage, format!("the credentials could not be had: {}", chain(error))),
     }
 }
@@ -158,8 +178,8 @@ struct Answer {
     message: Option<String>,
     body: Option<String>,
     region: Option<String>,
+    date: Option<SystemTime>,
     retry_after: Option<String>,
-    date: Option<String>,
     request_id: Option<String>,
 }
 
@@ -176,7 +196,7 @@ impl Answer {
             fix: fix(&kind, self.code.as_deref()).map(str::to_string),
             status: Some(self.status),
             retry_after: self.retry_after.as_deref().and_then(parse_retry_after),
-            server_time: self.date.as_deref().and_then(parse_date),
+            server_time: self.date,
             code: self.code,
             request_id: self.request_id,
         };
@@ -192,7 +212,7 @@ impl Answer {
             (_, "NoSuchBucket" | "InvalidBucketName" | "AllAccessDisabled") => {
                 Kind::Refused(ErrorKind::InvalidConfig)
             }
-            (_, "NoSuchUpload") => Kind::Outage,
+            (_, "NoSuchUpload") => Kind::Absent,
             (_, "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired") => Kind::Expired,
             (_, "RequestTimeTooSkewed") => Kind::Skewed,
             (
@@ -220,9 +240,12 @@ impl Answer {
             (409, _) => Kind::Outage,
             (404, _) => Kind::Absent,
             (401, _) => Kind::Refused(ErrorKind::PermissionDenied),
-            (403, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "AccountProblem") => {
-                Kind::Refused(ErrorKind::PermissionDenied)
-            }
+            (
+                400 | 403,
+                "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "AccountProblem",
+            ) => Kind::Refused(ErrorKind::PermissionDenied),
+            // A HEAD is not told why.
+            (403, "") if self.clocks_differ() => Kind::Skewed,
             (403, _) => Kind::Forbidden,
             (400 | 501, _) if self.speaks_of(&["checksum", "aws-chunked", "x-amz-trailer", "x-amz-sdk"]) => {
                 Kind::Unknown("checksum")
@@ -252,13 +275,17 @@ impl Answer {
         if !moved {
             return None;
         }
-        let of_body = || {
-            let body = self.body.as_deref()?;
-            let (_, rest) = body.split_once("<Region>")?;
-            rest.split_once("</Region>").map(|(region, _)| region.to_string())
-        };
+        let of_body = || element(self.body.as_deref()?, "Region");
         let region = self.region.clone().or_else(of_body).unwrap_or_default();
         Some(Kind::Region(region))
+    }
+
+    /// By more than any service lets pass.
+    fn clocks_differ(&self) -> bool {
+        let Some(theirs) = self.date else { return false };
+        let ours = SystemTime::now();
+        let apart = theirs.duration_since(ours).or_else(|_| ours.duration_since(theirs));
+        apart.is_ok_and(|apart| apart > SKEW_MAX)
     }
 
     fn speaks_of(&self, words: &[&str]) -> bool {
@@ -289,17 +316,24 @@ fn header(response: &HttpResponse, name: &str) -> Option<String> {
     response.headers().get(name).map(str::to_string)
 }
 
+/// The text of the first element of that name.
+fn element(document: &str, name: &str) -> Option<String> {
+    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+    rest.split_once(&format!("</{name}>")).map(|(text, _)| text.to_string())
+}
+
 /// Seconds, or a date.
 fn parse_retry_after(text: &str) -> Option<Duration> {
-    if let Ok(seconds) = text.trim().parse::<u64>() {
-        return Some(Duration::from_secs(seconds));
-    }
-    Some(parse_date(text)?.duration_since(SystemTime::now()).unwrap_or_default())
+    let wait = match text.trim().parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => parse_date(text.trim())?.duration_since(SystemTime::now()).unwrap_or_default(),
+    };
+    Some(wait.min(RETRY_AFTER_MAX))
 }
 
 fn parse_date(text: &str) -> Option<SystemTime> {
     let format = aws_smithy_types::date_time::Format::HttpDate;
-    let date = aws_smithy_types::DateTime::from_str(text.trim(), format).ok()?;
+    let date = aws_smithy_types::DateTime::from_str(text, format).ok()?;
     SystemTime::try_from(date).ok()
 }
 
