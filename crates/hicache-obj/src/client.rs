@@ -1,5 +1,6 @@
 //! The SDK's client: connections, TLS, credentials and addressing, as the options say.
 
+use crate::line;
 use crate::options::{Credentials, ObjOptions, Proxy};
 use crate::place::{Endpoint, Place, is_host_name, is_path_style};
 use aws_config::ecs::EcsCredentialsProvider;
@@ -16,7 +17,7 @@ use aws_sdk_s3::config::{
 };
 use aws_sdk_s3::{Client, Config};
 use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
-use aws_smithy_http_client::pool::{self, ConnectionPool};
+use aws_smithy_http_client::pool::{self, ConnectionPool, DriverSpawner, Partition, PartitionId};
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::shared::IntoShared;
@@ -27,6 +28,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::path::Path;
+use std::pin::Pin;
 
 /// The region that services of one's own take where none is named.
 const REGION: &str = "us-east-1";
@@ -91,6 +93,7 @@ fn http_client(options: &ObjOptions) -> Result<SharedHttpClient> {
     let builder = ConnectionPool::builder()
         .idle_timeout(options.idle_timeout)
         .tcp_nodelay(true)
+        .partitions([Partition::new(PartitionId::from_index(0), DriverSpawner::from_fn(spawn))])
         .sleep_impl(TokioSleep::new())
         .proxy_config(proxy(options)?);
     let plain = endpoint.is_some_and(|endpoint| !endpoint.is_secure()) && options.ca_bundle.is_none();
@@ -106,9 +109,17 @@ fn http_client(options: &ObjOptions) -> Result<SharedHttpClient> {
         builder.tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https()
     };
     let pool = built.map_err(|error| invalid("the HTTP client cannot be set up").because(error))?;
-    let client = pool::Client::new(&pool)
+    let client = pool::Client::from_partition(&pool, PartitionId::from_index(0))
         .map_err(|error| invalid("the HTTP client cannot be set up").because(error))?;
     Ok(client.into_shared())
+}
+
+/// Every connection has a task of its own, on the runtime that asked for it.
+fn spawn(connection: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    // Without one the store is gone, and the connection with it.
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        drop(runtime.spawn(line::drive(connection)));
+    }
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<u8>> {

@@ -33,6 +33,7 @@ mod diagnosis;
 mod download;
 mod facts;
 mod known;
+mod line;
 mod listing;
 mod objects;
 mod options;

@@ -1,13 +1,14 @@
 //! The body of an upload: the page itself, piece by piece, from where it lies.
 
+use crate::line::Line;
 use bytes::Bytes;
 use hicache_core::Page;
 use http_body::{Body, Frame, SizeHint};
 use std::convert::Infallible;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 /// Bytes that are handed on at once: few enough that progress can be seen, many enough to cost nothing.
 const FRAME_LEN: usize = 256 * 1024;
 
-/// When something last moved.
+/// When something last moved, and what has not.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress(Arc<Moved>);
 
@@ -24,6 +25,10 @@ struct Moved {
     start: Instant,
     /// Milliseconds after the start.
     last: AtomicU64,
+    /// Bytes of the page that the connection has not asked for, or has not written.
+    unsent: AtomicUsize,
+    /// The connection that asks for them.
+    line: OnceLock<Line>,
 }
 
 /// Bytes of a page. It owns the page until the connection has let go of every part of it.
@@ -39,20 +44,36 @@ struct Part {
     page: Page,
     plane: u32,
     range: Range<usize>,
+    progress: Progress,
+}
+
+/// Somebody waits for the answer. Who does no longer does not leave the page with a server that does not take it.
+struct Waiting<'a>(&'a Progress);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Moved { unsent, line, .. } = &*self.0.0;
+        if let (1.., Some(line)) = (unsent.load(Ordering::Acquire), line.get()) {
+            line.cut();
+        }
+    }
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Moved { start: Instant::now(), last: AtomicU64::new(0) }))
+        let (last, unsent) = (AtomicU64::new(0), AtomicUsize::new(0));
+        Self(Arc::new(Moved { start: Instant::now(), last, unsent, line: OnceLock::new() }))
     }
 
     fn moved(&self) {
         self.0.last.store(self.0.start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Waits for `work` as long as something moves: `None` when nothing has for `limit`.
+    /// Waits for `work` as long as something moves: `None` when nothing has for `limit`. A page that is not sent whole
+    /// when the waiting ends is not sent any further.
     pub(crate) async fn follow<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
+        let _waiting = Waiting(self);
         loop {
             let last = Duration::from_millis(self.0.last.load(Ordering::Relaxed));
             let until = self.0.start + last + limit;
@@ -70,6 +91,7 @@ impl Progress {
 impl PageBody {
     /// The bytes `range` of the page's pieces, one after the other.
     pub(crate) fn new(page: Page, range: Range<usize>, progress: Progress) -> Self {
+        progress.0.unsent.store(range.len(), Ordering::Release);
         Self { page, left: range, progress }
     }
 
@@ -82,7 +104,8 @@ impl PageBody {
         let len = FRAME_LEN.min(piece_len - at).min(self.left.len());
         self.left.start += len;
         self.progress.moved();
-        let part = Part { page: self.page.clone(), plane: plane as u32, range: at..at + len };
+        let (page, progress) = (self.page.clone(), self.progress.clone());
+        let part = Part { page, plane: plane as u32, range: at..at + len, progress };
         Some(part.into_bytes())
     }
 }
@@ -96,6 +119,14 @@ impl Part {
         let mut copy = vec![0; self.range.len()];
         self.page.piece(self.plane).copy_to(self.range.start, &mut copy);
         copy.into()
+    }
+}
+
+/// Written, or not wanted any more.
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.progress.moved();
+        self.progress.0.unsent.fetch_sub(self.range.len(), Ordering::AcqRel);
     }
 }
 
@@ -113,6 +144,9 @@ impl Body for PageBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let (None, Some(line)) = (self.progress.0.line.get(), Line::here()) {
+            let _ = self.progress.0.line.set(line);
+        }
         Poll::Ready(self.next().map(|bytes| Ok(Frame::data(bytes))))
     }
 
