@@ -1,0 +1,17 @@
+//! What servers do wrong, and what a store makes of it: the cases B060 to B079, each in its kind.
+
+mod addressing;
+mod bodies;
+mod checksums;
+mod connections;
+mod credentials;
+mod existence;
+mod expect;
+mod keys;
+mod ranges;
+mod refusals;
+mod stage;
+#[path = "../stub/mod.rs"]
+mod stub;
+mod throttling;
+mod timeouts;
