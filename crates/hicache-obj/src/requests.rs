@@ -216,7 +216,8 @@ impl Bucket {
             .set_delimiter(folders.then(|| "/".to_string()))
             .set_continuation_token(from.map(str::to_string));
         let progress = Progress::new();
-        self.moving(&progress, request.send()).await?.map_err(Trouble::of)
+        let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
+        whole(output)
     }
 
     /// Begins an upload in parts. Its id.
@@ -324,6 +325,29 @@ impl Bucket {
             Some(Encryption::Kms(key)) => key.clone(),
             _ => None,
         }
+    }
+}
+
+/// The SDK reads a document that breaks off, or none at all, as one with less in it: pages would be taken for absent.
+fn whole(output: ListObjectsV2Output) -> Result<ListObjectsV2Output, Trouble> {
+    let listed = output.contents().len() + output.common_prefixes().len();
+    let broken = match (output.is_truncated(), output.key_count()) {
+        (None, _) => Some("does not say whether it is all".to_string()),
+        (Some(true), _) if output.next_continuation_token().is_none() => {
+            Some("is not all, and does not say where it goes on".to_string())
+        }
+        (Some(_), Some(told)) if usize::try_from(told) != Ok(listed) => {
+            Some(format!("has {listed} names where it says {told}"))
+        }
+        // A page without a length would be taken for a torn one, and a repair removes those.
+        _ if output.contents().iter().any(|object| object.key().is_none() || object.size().is_none()) => {
+            Some("has an object without a name or a length".to_string())
+        }
+        (Some(_), _) => None,
+    };
+    match broken {
+        Some(how) => Err(Trouble::new(Kind::Outage, format!("the listing {how}"))),
+        None => Ok(output),
     }
 }
 

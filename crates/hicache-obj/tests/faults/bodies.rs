@@ -3,7 +3,7 @@
 
 use crate::stage::{MIB, Stage, timed};
 use crate::stub::{Action, Close, Reply, Request, Settings, bounded};
-use hicache_core::{Call, Deadline, ErrorKind, Get};
+use hicache_core::{Call, Deadline, Depth, ErrorKind, Get, Store};
 use hicache_testkit::pages;
 use std::time::Duration;
 
@@ -190,6 +190,86 @@ fn b063_a_get_that_something_else_answers_is_a_miss_or_an_error_and_never_a_page
             assert_eq!(stage.stats().hits, 0);
             stage.goes_on();
         }
+    });
+}
+
+type Breaking = fn(&mut Reply);
+
+/// What is no listing, or not all of one.
+fn broken_listings() -> Vec<(&'static str, Breaking)> {
+    vec![
+        ("nothing", |reply| reply.body.clear()),
+        ("a web page", |reply| reply.body = HTML.into()),
+        ("an error", |reply| reply.body = error_document("InternalError").into()),
+        ("half of it", |reply| reply.body.truncate(reply.body.len() / 2)),
+        ("all but its end", |reply| reply.body.truncate(reply.body.len() - 200)),
+        ("only the first line", |reply| reply.body.truncate(40)),
+    ]
+}
+
+#[test]
+fn b063_a_listing_that_breaks_off_is_no_list_of_what_is_there() {
+    bounded(|| {
+        for (name, breaking) in broken_listings() {
+            let stage = Stage::settled(65_536, Settings::default(), |options| {
+                options.retries = 1;
+                options.exists_ttl = Duration::ZERO;
+            });
+            stage.set_all(0..20);
+            stage.stub.script(move |request, _| match request.query_value("list-type") {
+                Some(_) => Action::normal().edit(breaking),
+                None => Action::normal(),
+            });
+            // Whatever is asked by listing is asked page by page where there is none.
+            let keys: Vec<_> = (0..20).map(pages::key).collect();
+            let there = stage.backend.batch_exists(&keys, Call::default()).wait();
+            assert!(there.iter().all(|outcome| matches!(outcome, Ok(true))), "{name}: {there:?}");
+            let cleared = hicache_testkit::wait("clear", stage.store.clear(&stage.namespace));
+            assert!(cleared.is_err(), "{name}: cleared {cleared:?}");
+            assert!(stage.scan(Depth::Names).is_err(), "{name}");
+            // Three failures in a row, and the service would not be asked for a while.
+            assert!(stage.get(19).is_ok());
+            let listed = hicache_testkit::wait("namespaces", stage.store.namespaces());
+            assert!(listed.is_err(), "{name}: {listed:?}");
+            stage.stub.script(|_, _| Action::normal());
+            let left = stage.scan(Depth::Names).unwrap().len() as u64;
+            let cleared = hicache_testkit::wait("clear", stage.store.clear(&stage.namespace)).unwrap();
+            assert_eq!(cleared, left, "{name}");
+        }
+    });
+}
+
+#[test]
+fn b063_a_listing_that_is_broken_once_is_asked_for_again() {
+    bounded(|| {
+        for (name, breaking) in broken_listings() {
+            let stage = Stage::settled(65_536, Settings::default(), |_| ());
+            stage.set_all(0..20);
+            let seen = std::sync::atomic::AtomicUsize::new(0);
+            stage.stub.script(move |request, _| {
+                let listing = request.query_value("list-type").is_some();
+                match listing && seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
+                    true => Action::normal().edit(breaking),
+                    false => Action::normal(),
+                }
+            });
+            let cleared = hicache_testkit::wait("clear", stage.store.clear(&stage.namespace));
+            assert_eq!(cleared.unwrap(), 21, "{name}");
+            assert_eq!(stage.stub.buckets().keys("b"), [""; 0], "{name}");
+        }
+    });
+}
+
+#[test]
+fn listings_of_many_pages_are_read_to_their_end() {
+    bounded(|| {
+        let stage = Stage::settled(4096, Settings::default(), |_| ());
+        stage.set_all(0..50);
+        stage.stub.buckets().most_listed = 7;
+        assert_eq!(stage.scan(Depth::Names).unwrap().len(), 51);
+        let cleared = hicache_testkit::wait("clear", stage.store.clear(&stage.namespace));
+        assert_eq!(cleared.unwrap(), 51);
+        assert_eq!(stage.stub.buckets().keys("b"), [""; 0]);
     });
 }
 
