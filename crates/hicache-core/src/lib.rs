@@ -34,9 +34,10 @@ pub use budget::{PoolShare, split_budget};
 pub use checksum::Checksum;
 pub use error::{Error, ErrorKind, Result};
 pub use hicache_alloc::{
-    Alignment, AllocError, Backing, Budget, Busy, Fallback, HostPool, HugePageSize, HugePages, Lock, Machine,
-    MachineCounts, MachinePaths, MemoryLimit, Numa, NumaNode, Page, PageIndex, PageMut, Piece, PieceMut,
-    Prefault, Region, RegionSpec, RegisterError, Registrar, Registration, ReservedPages, Shortage, Strides,
+    Alignment, AllocError, Backing, Budget, Busy, Fallback, HostPool, HugePageSize, HugePages, Loan, Lock,
+    Machine, MachineCounts, MachinePaths, MemoryLimit, Numa, NumaNode, Page, PageIndex, PageMut, Piece,
+    PieceMut, Prefault, Region, RegionSpec, RegisterError, Registrar, Registration, ReservedPages, Shortage,
+    Strides,
 };
 pub use key::{KeyUnits, PageKey, namespace_seed};
 pub use layout::{DType, Element, Geometry, HeadRange, LayerView, PageLayout, PageOrder};
