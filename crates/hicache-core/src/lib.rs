@@ -49,7 +49,7 @@ pub use pending::Pending;
 pub use pool_set::{PoolGet, PoolLookup, PoolPages, PoolPut, PoolSet, Sidecar};
 pub use prefix::{Prefix, PrefixWait};
 pub use record::{Unsealed, seal};
-pub use registry::{StoreFactory, StoreRegistry};
+pub use registry::{Beside, StoreFactory, StoreRegistry};
 pub use restorable::Restorable;
 pub use stats::{Counters, Stats};
 pub use storage::{

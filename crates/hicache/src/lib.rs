@@ -40,7 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each kind of store is a feature: `file` (default), `obj` (S3). `memory:` is always there.
+//! Each kind of store is a feature: `file` (default), `obj` (S3), `tier`. `memory:` is always there.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -68,8 +68,14 @@ pub use hicache_file as file;
 #[doc(inline)]
 pub use hicache_obj as obj;
 
+/// The store made of two by itself: [`TierStore::new`](tier::TierStore::new) takes them open, where [`open`] takes a
+/// URL.
+#[cfg(feature = "tier")]
+#[doc(inline)]
+pub use hicache_tier as tier;
+
 pub use hicache_core::{
-    Alignment, AllocError, AllocatorType, Backing, Budget, Busy, COMMON_OPTIONS, Call, Capabilities,
+    Alignment, AllocError, AllocatorType, Backing, Beside, Budget, Busy, COMMON_OPTIONS, Call, Capabilities,
     Checksum, CommonOptions, Counters, DType, Deadline, Depth, Digest, Element, Error, ErrorKind, Expiry,
     Fallback, Found, Geometry, Get, HeadRange, Health, HitPolicy, HostPool, HugePageSize, HugePages,
     Identity, KeyUnits, LayerView, Loan, Lock, Machine, MachineCounts, MachinePaths, MemoryLimit,
