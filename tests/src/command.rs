@@ -27,6 +27,12 @@ pub fn key(byte: u8) -> String {
     format!("{byte:02x}").repeat(32)
 }
 
+/// The URL of a store made of two; `more` are options of the whole.
+pub fn tier_url(first: &str, second: &str, more: &str) -> String {
+    let inside = |url: &str| url.replace('%', "%25").replace('?', "%3F").replace('&', "%26");
+    format!("tier:?first={}&second={}{more}", inside(first), inside(second))
+}
+
 impl Home {
     /// An empty one.
     ///

@@ -32,7 +32,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
 }
 
 fn config(workspace: &Workspace) -> Result<String, String> {
-    succeed(cargo(&["build", "--locked", "-p", "hicache-cli", "--bin", "hicache"]))?;
+    succeed(cargo(&["build", "--locked", "-p", "hicache-cli", "--features", "full", "--bin", "hicache"]))?;
     let text = shown(&workspace.target.join("debug/hicache"))?;
     let document: Value =
         serde_json::from_str(&text).map_err(|error| format!("`config show` printed no JSON: {error}"))?;

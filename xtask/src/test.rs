@@ -38,7 +38,7 @@ struct Stage {
 
 /// Without what takes longer to build than the product.
 const PLAIN: Stage = Stage {
-    command: &["build", "--locked", "-p", "hicache-cli", "--bin", "hicache"],
+    command: &["build", "--locked", "-p", "hicache-cli", "--bin", "hicache", "--features", "tier"],
     tests: &[
         "test",
         "--workspace",

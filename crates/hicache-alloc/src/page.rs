@@ -2,11 +2,13 @@
 //!
 //! `unsafe` stands here because a page turns an address into references. Every block relies on two invariants:
 //! *covered*: `HostPool::new` checked that the region, which the page keeps mapped, covers every piece; and
-//! *one page*: the free list gives a slot to one `PageMut` at a time, and pieces of different slots are disjoint.
+//! *one page*: the free list gives a slot to one `PageMut` at a time, and pieces of different slots are disjoint. Of
+//! a page that is lent there are two, but the lender's is shut away in its `Loan` until the borrower's is gone.
 #![allow(unsafe_code)]
 
+use crate::loan::Lent;
 use crate::sync::Arc;
-use crate::{HostPool, PageIndex, Piece, PieceMut};
+use crate::{HostPool, Loan, PageIndex, Piece, PieceMut};
 use std::fmt;
 use std::slice;
 
@@ -15,6 +17,8 @@ pub struct PageMut {
     pool: HostPool,
     index: PageIndex,
     claimed: bool,
+    /// Who gets the slot instead of the pool.
+    lent: Option<Lent>,
 }
 
 /// A slot that nobody writes. Clones share it; dropping the last one frees the slot.
@@ -24,7 +28,7 @@ pub struct Page(Arc<PageMut>);
 impl PageMut {
     /// Only the pool makes pages, of slots that it just took from its free list (*one page*).
     pub(crate) fn new(pool: HostPool, index: PageIndex, claimed: bool) -> Self {
-        Self { pool, index, claimed }
+        Self { pool, index, claimed, lent: None }
     }
 
     /// The slot's number.
@@ -103,6 +107,14 @@ impl PageMut {
         Some(unsafe { slice::from_raw_parts(start, len) })
     }
 
+    /// Lends the page: the first is for the borrower, and when that is dropped, frozen or not, the slot comes back
+    /// through the loan instead of going to its pool. A read that may come to nothing is tried so, and then again.
+    pub fn lend(self) -> (Self, Loan) {
+        let (pool, index, claimed) = (self.pool.clone(), self.index, self.claimed);
+        let (loan, lent) = Loan::new(self);
+        (Self { pool, index, claimed, lent: Some(lent) }, loan)
+    }
+
     /// Gives up writing, so that the page can be shared.
     pub fn freeze(self) -> Page {
         Page(Arc::new(self))
@@ -175,7 +187,10 @@ impl Page {
 
 impl Drop for PageMut {
     fn drop(&mut self) {
-        self.pool.free(self.index);
+        match &self.lent {
+            Some(lent) => lent.end(),
+            None => self.pool.free(self.index),
+        }
     }
 }
 

@@ -194,3 +194,35 @@ fn registrations_are_undone_once_after_the_last_page_wherever_it_ends() {
         assert_eq!(undone.load(Ordering::Relaxed), 1);
     });
 }
+
+#[test]
+fn a_lent_slot_is_written_by_one_after_the_other_and_freed_once() {
+    for given_up in [false, true] {
+        model(move || {
+            let (pool, bytes) = (pool(1, &[]), Bytes::new(1));
+            let (lent, loan) = pool.alloc(1).unwrap().remove(0).lend();
+            let borrower = {
+                let bytes = bytes.clone();
+                thread::spawn(move || {
+                    bytes.write(lent.index());
+                    drop(lent);
+                })
+            };
+            // Given up, the slot is the pool's once the borrower is done; else it is this thread's, if it is back.
+            let mut writes = 1;
+            if given_up {
+                drop(loan);
+                for page in pool.alloc(1).into_iter().flatten() {
+                    bytes.write(page.index());
+                    writes += 1;
+                }
+            } else if let Ok(page) = loan.take() {
+                bytes.write(page.index());
+                writes += 1;
+            }
+            borrower.join().unwrap();
+            assert_eq!(pool.available(), 1);
+            assert_eq!(bytes.writes(), writes, "a write was lost");
+        });
+    }
+}

@@ -1,14 +1,16 @@
 //! Who has which slot, and what ends before what.
 
 use hicache_alloc::{
-    Alignment, AllocError, Backing, HostPool, Page, PageIndex, PageMut, Piece, PieceMut, Region, RegionSpec,
-    RegisterError, Registrar, Registration, Strides,
+    Alignment, AllocError, Backing, HostPool, Loan, Page, PageIndex, PageMut, Piece, PieceMut, Region,
+    RegionSpec, RegisterError, Registrar, Registration, Strides,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 fn pool_of(slots: u32, backing: Backing, registrars: &[&dyn Registrar]) -> Result<HostPool, AllocError> {
@@ -33,6 +35,7 @@ fn pages_and_pieces_can_move_between_threads() {
     check::<Piece<'_>>();
     check::<PieceMut<'_>>();
     check::<Registration>();
+    check::<Loan>();
 }
 
 #[test]
@@ -356,6 +359,87 @@ proptest! {
         for step in &steps {
             model.apply(step);
             prop_assert_eq!(model.pool.available(), model.free.len());
+        }
+    }
+}
+
+#[test]
+fn a_lent_page_comes_back_to_the_lender_and_not_to_the_pool() {
+    let pool = pool(2);
+    let mut page = pool.claim(PageIndex::new(1)).unwrap();
+    page.bytes_mut(0).unwrap().fill(3);
+    let (lent, loan) = page.lend();
+    let lent = lent.freeze();
+    let other = lent.clone();
+    drop(lent);
+    let loan = loan.take().expect_err("somebody has a clone of it");
+    assert!(pool.claim(PageIndex::new(1)).is_err());
+    drop(other);
+    assert!(pool.claim(PageIndex::new(1)).is_err(), "nobody takes the slot between the two");
+    let page = loan.take().unwrap();
+    assert_eq!((page.index().get(), page.is_claimed(), page.bytes(0).unwrap()[5]), (1, true, 3));
+    drop(page);
+    assert_eq!(pool.available(), 2);
+}
+
+#[test]
+fn a_loan_that_is_given_up_leaves_the_slot_to_the_pool_once_the_borrower_is_done() {
+    let pool = pool(1);
+    for borrower_first in [true, false] {
+        let (lent, loan) = pool.alloc(1).unwrap().remove(0).lend();
+        assert_eq!(pool.available(), 0);
+        if borrower_first {
+            drop(lent);
+            assert_eq!(pool.available(), 0);
+            drop(loan);
+        } else {
+            drop(loan);
+            assert_eq!(pool.available(), 0);
+            drop(lent.freeze());
+        }
+        assert_eq!(pool.available(), 1);
+    }
+}
+
+#[test]
+fn a_page_lent_on_comes_back_by_the_same_way() {
+    let pool = pool(1);
+    let (lent, outer) = pool.alloc(1).unwrap().remove(0).lend();
+    let (lent, inner) = lent.lend();
+    drop(inner);
+    let outer = outer.take().expect_err("the second borrower has it");
+    drop(lent);
+    assert!(outer.take().is_ok());
+    assert_eq!(pool.available(), 1);
+}
+
+#[test]
+fn whoever_waits_for_a_loan_is_woken_when_the_borrower_is_done() {
+    let pool = pool(1);
+    for _ in 0..50 {
+        let (lent, loan) = pool.alloc(1).unwrap().remove(0).lend();
+        let borrower = thread::spawn(move || drop(lent));
+        let page = wait(loan);
+        borrower.join().unwrap();
+        drop(page);
+        assert_eq!(pool.available(), 1);
+    }
+}
+
+/// Parks this thread until the loan is over.
+fn wait(loan: Loan) -> PageMut {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut loan = pin!(loan);
+    loop {
+        match loan.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(page) => return page,
+            Poll::Pending => thread::park(),
         }
     }
 }

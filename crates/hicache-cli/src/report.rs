@@ -133,7 +133,8 @@ pub(crate) fn engine(health: &Health, stats: &Stats) -> &'static str {
 
 /// How most pages moved.
 pub(crate) fn mode(session: &Session, stats: &Stats) -> &'static str {
-    if session.is_memory() {
+    // Nothing moves bytes where all tiers are in memory.
+    if session.is_memory() || session.store().health().engine == "none" {
         return "memory";
     }
     let moved = [

@@ -34,9 +34,10 @@ pub use budget::{PoolShare, split_budget};
 pub use checksum::Checksum;
 pub use error::{Error, ErrorKind, Result};
 pub use hicache_alloc::{
-    Alignment, AllocError, Backing, Budget, Busy, Fallback, HostPool, HugePageSize, HugePages, Lock, Machine,
-    MachineCounts, MachinePaths, MemoryLimit, Numa, NumaNode, Page, PageIndex, PageMut, Piece, PieceMut,
-    Prefault, Region, RegionSpec, RegisterError, Registrar, Registration, ReservedPages, Shortage, Strides,
+    Alignment, AllocError, Backing, Budget, Busy, Fallback, HostPool, HugePageSize, HugePages, Loan, Lock,
+    Machine, MachineCounts, MachinePaths, MemoryLimit, Numa, NumaNode, Page, PageIndex, PageMut, Piece,
+    PieceMut, Prefault, Region, RegionSpec, RegisterError, Registrar, Registration, ReservedPages, Shortage,
+    Strides,
 };
 pub use key::{KeyUnits, PageKey, namespace_seed};
 pub use layout::{DType, Element, Geometry, HeadRange, LayerView, PageLayout, PageOrder};
@@ -48,7 +49,7 @@ pub use pending::Pending;
 pub use pool_set::{PoolGet, PoolLookup, PoolPages, PoolPut, PoolSet, Sidecar};
 pub use prefix::{Prefix, PrefixWait};
 pub use record::{Unsealed, seal};
-pub use registry::{StoreFactory, StoreRegistry};
+pub use registry::{Beside, StoreFactory, StoreRegistry};
 pub use restorable::Restorable;
 pub use stats::{Counters, Stats};
 pub use storage::{

@@ -55,6 +55,7 @@ impl MemoryStore {
     pub const FACTORY: StoreFactory = StoreFactory {
         scheme: "memory",
         options: &[CAPACITY],
+        stores: &[],
         open: |location, options| open(location, options),
         check: |options| len_max(options).map(drop),
     };

@@ -2,12 +2,13 @@
 
 use crate::allocator::ALLOCATOR;
 use crate::{
-    AllocatorType, Error, ErrorKind, HugePageSize, HugePages, Lock, Numa, Result, get_allocator_type,
+    AllocatorType, Error, ErrorKind, HugePageSize, HugePages, Lock, Numa, Result, Store, get_allocator_type,
     parse_bool, parse_duration,
 };
 use memory::{HUGE_PAGES, MLOCK, NUMA};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod memory;
@@ -50,6 +51,7 @@ pub struct StoreOptions {
     values: BTreeMap<String, Vec<(Source, String)>>,
     scheme: Option<String>,
     existing: bool,
+    stores: BTreeMap<&'static str, Arc<dyn Store>>,
 }
 
 /// Options that every store has.
@@ -148,6 +150,17 @@ impl StoreOptions {
     pub fn set_scheme(&mut self, scheme: impl Into<String>) -> &mut Self {
         self.scheme = Some(scheme.into());
         self
+    }
+
+    /// Hands over the store, open, whose URL is the value of `spec`. The registry does.
+    pub fn set_store(&mut self, spec: &OptionSpec, store: Arc<dyn Store>) -> &mut Self {
+        self.stores.insert(spec.name, store);
+        self
+    }
+
+    /// Takes the store whose URL is the value of `spec`; none where nobody opened it.
+    pub fn take_store(&mut self, spec: &OptionSpec) -> Option<Arc<dyn Store>> {
+        self.stores.remove(spec.name)
     }
 
     /// Which kind of store the options are for, if anybody said.

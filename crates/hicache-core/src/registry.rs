@@ -1,7 +1,7 @@
 //! From a URL to a store.
 
 use crate::{COMMON_OPTIONS, Error, ErrorKind, OptionSpec, Result, Source, Store, StoreOptions};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,11 +12,28 @@ pub struct StoreFactory {
     pub scheme: &'static str,
     /// Its options, besides the common ones.
     pub options: &'static [OptionSpec],
+    /// Those of its options whose values are URLs of the stores that it is made of, its *tiers*. The registry opens
+    /// them; [`StoreOptions::take_store`] gives them.
+    pub stores: &'static [OptionSpec],
     /// Opens the store at a location (the URL between the colon and `?`, decoded). Checks every option before
     /// it touches anything.
     pub open: fn(location: &str, options: StoreOptions) -> Result<Arc<dyn Store>>,
     /// Checks every option, and touches nothing.
     pub check: fn(options: StoreOptions) -> Result<()>,
+}
+
+/// What all sources but its own URL say for a store of a scheme.
+pub type Beside<'a> = &'a dyn Fn(&str) -> Result<StoreOptions>;
+
+/// What a URL inside a URL leaves as it is.
+const INSIDE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+
+/// One of the stores that a store is made of, before it is opened.
+struct Tier {
+    spec: &'static OptionSpec,
+    named_by: Source,
+    url: String,
+    options: StoreOptions,
 }
 
 /// Factories by scheme. A plain value: the facade fills one in, tests fill in their own.
@@ -36,16 +53,43 @@ impl StoreRegistry {
     }
 
     /// Opens `scheme:location?option=value&...`. The URL is split at its first colon; location and values are
-    /// percent-decoded. `options` are what other sources say; the URL's own are added to them.
+    /// percent-decoded. `options` are what other sources say; the URL's own are added to them. Of its tiers, if it
+    /// has any, no other source says anything.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] for an unknown scheme (listing those there are) or a malformed URL, and
-    /// whatever opening the store meets. Blocks while the store looks at its medium.
+    /// As [`StoreRegistry::open_with`].
     pub fn open(&self, url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
+        let existing = options.existing();
+        let nothing = move |_: &str| {
+            let mut options = StoreOptions::default();
+            options.set_existing(existing);
+            Ok(options)
+        };
+        self.open_with(url, options, &nothing)
+    }
+
+    /// As [`StoreRegistry::open`], with what other sources say of the tiers of the store (`beside`). A tier has the
+    /// common options of the whole, where nothing else sets them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for an unknown scheme (listing those there are), a malformed URL, an option that
+    /// is unknown or malformed, and a tier that has tiers itself; whatever opening the store meets. What concerns a
+    /// tier names it. Every option is checked before anything is opened. Blocks while the store looks at its medium.
+    pub fn open_with(&self, url: &str, options: StoreOptions, beside: Beside<'_>) -> Result<Arc<dyn Store>> {
         let (factory, rest) = self.factory(url)?;
-        let options = self.options(url, options)?;
-        (factory.open)(&decode_location(rest)?, options)
+        let mut options = self.options(url, options)?;
+        let location = decode_location(rest)?;
+        let tiers = self.tiers(factory, &options, beside)?;
+        if !tiers.is_empty() {
+            self.check_all(factory, options.clone(), &tiers)?;
+        }
+        for tier in tiers {
+            let opened = self.open(&tier.url, tier.options.clone());
+            options.set_store(tier.spec, opened.map_err(|error| tier.named(error))?);
+        }
+        (factory.open)(&location, options)
     }
 
     /// Where the store at `url` is: the URL between its first colon and `?`, decoded.
@@ -55,6 +99,81 @@ impl StoreRegistry {
     /// [`ErrorKind::InvalidConfig`] for an unknown scheme or a malformed URL.
     pub fn location(&self, url: &str) -> Result<String> {
         decode_location(self.factory(url)?.1)
+    }
+
+    /// Checks every option of the store at `url` and of its tiers, and opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] as [`StoreRegistry::open_with`] would have it.
+    pub fn check_with(&self, url: &str, options: StoreOptions, beside: Beside<'_>) -> Result<()> {
+        let (factory, _) = self.factory(url)?;
+        let options = self.options(url, options)?;
+        let tiers = self.tiers(factory, &options, beside)?;
+        self.check_all(factory, options, &tiers)
+    }
+
+    /// The tiers of the store at `url`: the option that names each, its URL, and every option that it would be
+    /// opened with, but for those of its URL.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] as [`StoreRegistry::open_with`] would have it.
+    pub fn tiers_with(
+        &self,
+        url: &str,
+        options: StoreOptions,
+        beside: Beside<'_>,
+    ) -> Result<Vec<(&'static OptionSpec, String, StoreOptions)>> {
+        let (factory, _) = self.factory(url)?;
+        let options = self.options(url, options)?;
+        let tiers = self.tiers(factory, &options, beside)?;
+        Ok(tiers.into_iter().map(|tier| (tier.spec, tier.url, tier.options)).collect())
+    }
+
+    fn tiers(&self, factory: &StoreFactory, options: &StoreOptions, beside: Beside<'_>) -> Result<Vec<Tier>> {
+        let mut tiers = Vec::new();
+        for spec in factory.stores {
+            let Some(url) = options.get(spec, |text| Ok(text.to_owned()))? else { continue };
+            let named_by =
+                options.strongest(spec).first().map_or(Source::Default, |(source, _)| (*source).clone());
+            let mut tier = Tier { spec, named_by, url, options: StoreOptions::default() };
+            let found = self.beside_tier(factory, &tier.url, beside).map_err(|error| tier.named(error))?;
+            tier.options = found;
+            for common in COMMON_OPTIONS {
+                for (_, value) in options.strongest(common) {
+                    tier.options.set(Source::Default, common.name, value);
+                }
+            }
+            tiers.push(tier);
+        }
+        Ok(tiers)
+    }
+
+    /// What other sources say of a tier. One made of tiers is refused: the environment could name a store inside
+    /// itself.
+    fn beside_tier(&self, factory: &StoreFactory, url: &str, beside: Beside<'_>) -> Result<StoreOptions> {
+        let (tier, _) = self.factory(url)?;
+        if tier.stores.is_empty() {
+            return beside(tier.scheme);
+        }
+        Err(Error::new(ErrorKind::InvalidConfig, "open store")
+            .why(format_args!("a {}: store cannot be a tier of a {}: store", tier.scheme, factory.scheme))
+            .fix("name a store of another kind"))
+    }
+
+    fn check_all(&self, factory: &StoreFactory, options: StoreOptions, tiers: &[Tier]) -> Result<()> {
+        (factory.check)(options)?;
+        for tier in tiers {
+            let checked = self.check_tier(tier);
+            checked.map_err(|error| tier.named(error))?;
+        }
+        Ok(())
+    }
+
+    fn check_tier(&self, tier: &Tier) -> Result<()> {
+        let (factory, _) = self.factory(&tier.url)?;
+        (factory.check)(self.options(&tier.url, tier.options.clone())?)
     }
 
     /// `options` with those that the URL itself sets, and the kind of store that it names.
@@ -111,11 +230,15 @@ impl StoreRegistry {
         let Some((place, query)) = url.split_once('?') else { return url.to_string() };
         let Ok((factory, _)) = self.factory(url) else { return format!("{place}?***") };
         let specs = || factory.options.iter().chain(COMMON_OPTIONS);
-        let public = |name: &str| {
-            let named = |spec: &&OptionSpec| spec.name == name || spec.aliases.contains(&name);
-            specs().find(named).is_some_and(|spec| !spec.secret)
+        let named = |name: &str| {
+            let name = name.to_string();
+            move |spec: &&OptionSpec| spec.name == name || spec.aliases.contains(&name.as_str())
         };
+        let public = |name: &str| specs().find(named(name)).is_some_and(|spec| !spec.secret);
         let redact = |pair: &str| match pair.split_once('=') {
+            Some((name, value)) if factory.stores.iter().find(named(name)).is_some() => {
+                format!("{name}={}", self.redact_inside(value))
+            }
             Some((name, value)) if public(name) => format!("{name}={value}"),
             Some((name, _)) => format!("{name}=***"),
             None if pair.is_empty() => String::new(),
@@ -128,6 +251,22 @@ impl StoreRegistry {
 fn decode_location(rest: &str) -> Result<String> {
     let location = rest.split_once('?').map_or(rest, |(location, _)| location);
     decode(location).map_err(|why| undecoded(why).with("location", location))
+}
+
+impl StoreRegistry {
+    /// The URL of a tier, as it stands in the URL of the whole, without the values of secret options.
+    fn redact_inside(&self, encoded: &str) -> String {
+        let Ok(url) = decode(encoded) else { return "***".to_string() };
+        let redacted = self.redact(&url);
+        if redacted == url { encoded.to_string() } else { utf8_percent_encode(&redacted, INSIDE).to_string() }
+    }
+}
+
+impl Tier {
+    /// The error, and which tier it is about.
+    fn named(&self, error: Error) -> Error {
+        error.with("tier", self.spec.name).with("named_by", &self.named_by)
+    }
 }
 
 /// The text without its percent signs, or why that cannot be.

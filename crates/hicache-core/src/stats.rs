@@ -77,6 +77,16 @@ counters! {
     retries,
     /// Workers that panicked and went on.
     worker_restarts,
+    /// Pages served that only the second of two tiers had.
+    second_hits,
+    /// Pages that a hit in the second tier brought into the first.
+    promoted,
+    /// Items that one tier could not answer, or not store, and the other did.
+    degraded,
+    /// Pages to be written behind for which the queue had no room, and that were written through.
+    overflowed,
+    /// Pages that were answered as stored and did not reach the tier behind.
+    unflushed,
 }
 
 impl Counters {

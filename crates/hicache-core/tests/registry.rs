@@ -1,8 +1,8 @@
 //! From a URL to a store: what is split where, what is decoded, what is refused, and what may be printed.
 
 use hicache_core::{
-    Error, ErrorKind, MemoryStore, OptionSpec, Result, Source, Store, StoreFactory, StoreOptions,
-    StoreRegistry,
+    CommonOptions, Error, ErrorKind, MemoryStore, OptionSpec, Result, Source, Store, StoreFactory,
+    StoreOptions, StoreRegistry,
 };
 use hicache_testkit::{Medium, Openers, Reopened, Subject, conformance};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const TOKEN: OptionSpec = spec("token", &["secret_key"], true);
 const TABLE: &[OptionSpec] = &[NAME, TOKEN];
 
 /// A store that does not open, and says what it was asked for.
-const PROBE: StoreFactory = StoreFactory { scheme: "probe", options: TABLE, open: probe, check };
+const PROBE: StoreFactory = StoreFactory { scheme: "probe", options: TABLE, stores: &[], open: probe, check };
 
 fn check(mut options: StoreOptions) -> Result<()> {
     let text = |text: &str| Ok(text.to_owned());
@@ -225,4 +225,129 @@ fn a_later_registration_replaces_an_earlier_one() {
     registry.register(StoreFactory { scheme: "memory", ..PROBE });
     let error = registry.open("memory:x", StoreOptions::default()).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+const FIRST: OptionSpec = spec("first", &[], false);
+const SECOND: OptionSpec = spec("second", &["other"], false);
+
+/// A store made of others. It hands out the second of them.
+const PAIR: StoreFactory = StoreFactory {
+    scheme: "pair",
+    options: &[FIRST, SECOND, NAME],
+    stores: &[FIRST, SECOND],
+    open: |_, mut options| Ok(options.take_store(&SECOND).expect("the registry has opened it")),
+    check: |mut options| {
+        let text = |text: &str| Ok(text.to_owned());
+        for spec in [&FIRST, &SECOND, &NAME] {
+            options.take(spec, text)?;
+        }
+        CommonOptions::take(&mut options)?;
+        options.finish(&[&[FIRST, SECOND, NAME]])
+    },
+};
+
+fn pairs() -> StoreRegistry {
+    let mut registry = registry();
+    registry.register(PAIR);
+    registry
+}
+
+fn capacity(store: &Arc<dyn Store>) -> Option<u64> {
+    store.health().available_len
+}
+
+#[test]
+fn a_tier_is_opened_with_what_its_own_url_and_the_sources_beside_it_say() {
+    let beside = |scheme: &str| {
+        let mut options = StoreOptions::default();
+        if scheme == "memory" {
+            options.set(Source::Env("E".into()), "capacity", "7");
+        }
+        Ok(options)
+    };
+    let open = |url: &str| pairs().open_with(url, StoreOptions::default(), &beside).unwrap();
+    assert_eq!(capacity(&open("pair:?first=memory:&second=memory:")), Some(7));
+    assert_eq!(capacity(&open("pair:?first=memory:&second=memory:%3Fcapacity=9")), Some(9));
+    let alone = pairs().open("pair:?first=memory:&second=memory:", StoreOptions::default()).unwrap();
+    assert_eq!(capacity(&alone), Some(1 << 30));
+}
+
+#[test]
+fn a_tier_has_the_common_options_of_the_whole_where_nothing_else_sets_them() {
+    let beside = |_: &str| Ok(StoreOptions::default());
+    let deadline = |url: &str| {
+        let registry = pairs();
+        let tiers = registry.tiers_with(url, StoreOptions::default(), &beside).unwrap();
+        let (spec, url, options) = tiers.into_iter().next().unwrap();
+        assert_eq!(spec.name, "first");
+        CommonOptions::take(&mut registry.options(&url, options).unwrap()).unwrap().deadline.as_secs()
+    };
+    assert_eq!(deadline("pair:?first=memory:"), 30);
+    assert_eq!(deadline("pair:?first=memory:&deadline=5s"), 5);
+    assert_eq!(deadline("pair:?first=memory:%3Fdeadline=2s&deadline=5s"), 2);
+}
+
+#[test]
+fn what_is_wrong_with_a_tier_names_the_tier_and_who_named_it() {
+    let beside = |_: &str| Ok(StoreOptions::default());
+    for (tier, said) in [
+        ("memory:%3Fcapcity=9", "did you mean capacity"),
+        ("memory:%3Fcapacity=some", "\"some\""),
+        ("memory:%3Fcapacity", "option in the URL has no value"),
+        ("nowhere:", "no such kind of store"),
+        ("", "named by a URL"),
+        ("pair:%3Ffirst=memory:", "cannot be a tier"),
+    ] {
+        let url = format!("pair:?first=memory:&second={tier}");
+        let errors = [
+            pairs().open(&url, StoreOptions::default()).map(drop).unwrap_err(),
+            pairs().check_with(&url, StoreOptions::default(), &beside).unwrap_err(),
+        ];
+        for error in errors {
+            let found = (error.kind(), error.fact("tier"), error.fact("named_by"));
+            assert_eq!(found, (ErrorKind::InvalidConfig, Some("second"), Some("url")), "{error}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_names_itself_as_a_tier_is_refused_and_not_opened_for_ever() {
+    let beside = |scheme: &str| {
+        let mut options = StoreOptions::default();
+        if scheme == "pair" {
+            options.set(Source::Env("E".into()), "first", "pair:");
+        }
+        Ok(options)
+    };
+    let error = pairs().check_with("pair:", beside("pair").unwrap(), &beside).unwrap_err();
+    assert_eq!(error.fact("named_by"), Some("environment E"), "{error}");
+}
+
+#[test]
+fn nothing_is_opened_before_every_option_of_every_tier_is_checked() {
+    // The first tier's store says that it was asked to open.
+    let error = pairs().open("pair:?first=probe:&second=memory:%3Fa=b", StoreOptions::default()).map(drop);
+    assert_eq!(error.unwrap_err().fact("tier"), Some("second"));
+    let error = pairs().open("pair:?first=probe:&second=memory:", StoreOptions::default()).map(drop);
+    let error = error.unwrap_err();
+    assert_eq!((error.kind(), error.fact("tier")), (ErrorKind::Unsupported, Some("first")));
+}
+
+#[test]
+fn a_secret_of_a_tier_is_not_printed() {
+    let redact = |url: &str| pairs().redact(url);
+    assert_eq!(
+        redact("pair:?first=probe:a/b%3Ftoken=S3cr3t%26name=x&name=y"),
+        "pair:?first=probe%3Aa/b%3Ftoken%3D%2A%2A%2A%26name%3Dx&name=y"
+    );
+    assert_eq!(
+        redact("pair:?other=probe:%3Fsecret_key=S3cr3t"),
+        "pair:?other=probe%3A%3Fsecret_key%3D%2A%2A%2A"
+    );
+    assert_eq!(redact("pair:?first=memory:%3Fcapacity=9"), "pair:?first=memory:%3Fcapacity=9");
+    assert_eq!(redact("pair:?first=nowhere:%3Fa=S3cr3t"), "pair:?first=nowhere%3A%3F%2A%2A%2A");
+    assert_eq!(redact("pair:?first=%S3cr3t"), "pair:?first=***");
+    let error = pairs().open("pair:?first=probe:%3Ftoken=S3cr3t%26x=1", StoreOptions::default()).map(drop);
+    assert!(!format!("{:?}", error.unwrap_err()).contains("S3cr3t"));
 }

@@ -47,6 +47,7 @@ impl FileStore {
     pub const FACTORY: StoreFactory = StoreFactory {
         scheme: "file",
         options: OPTIONS,
+        stores: &[],
         open: |location, options| {
             let path = path_of(location)?;
             Ok(Arc::new(Self::open(path, FileOptions::from_options(options)?)?))

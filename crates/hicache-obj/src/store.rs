@@ -44,6 +44,7 @@ impl ObjStore {
     pub const FACTORY: StoreFactory = StoreFactory {
         scheme: "s3",
         options: OPTIONS,
+        stores: &[],
         open: |location, options| Ok(Arc::new(Self::open(location, ObjOptions::from_options(options)?)?)),
         check: |options| ObjOptions::from_options(options).map(drop),
     };

@@ -1,6 +1,6 @@
 //! One option of a store as it is in force.
 
-use crate::{OptionSpec, Source, StoreOptions};
+use crate::{OptionSpec, Source, StoreFactory, StoreOptions, StoreRegistry};
 
 /// What is printed for a secret.
 const SECRET: &str = "***";
@@ -11,6 +11,8 @@ const SECRET: &str = "***";
 pub struct EffectiveOption {
     /// The scheme of the store.
     pub store: &'static str,
+    /// Of a store that another is made of, the other's option that names it.
+    pub tier: Option<&'static str>,
     /// What the store knows about it.
     pub spec: OptionSpec,
     /// Its values, several where it is repeated; none where nothing sets it, and the default holds.
@@ -20,12 +22,28 @@ pub struct EffectiveOption {
 }
 
 impl EffectiveOption {
-    pub(crate) fn of(store: &'static str, spec: OptionSpec, options: &StoreOptions) -> Self {
+    pub(crate) fn of(
+        registry: &StoreRegistry,
+        factory: &StoreFactory,
+        tier: Option<&'static str>,
+        spec: OptionSpec,
+        options: &StoreOptions,
+    ) -> Self {
         let held = options.strongest(&spec);
         let source = held.first().map_or(Source::Default, |(source, _)| (*source).clone());
-        let text = |value: &str| if spec.secret { SECRET.to_owned() } else { value.to_owned() };
+        let is_url = factory.stores.iter().any(|store| store.name == spec.name);
+        let text = |value: &str| match (spec.secret, is_url) {
+            (true, _) => SECRET.to_owned(),
+            (false, true) => registry.redact(value),
+            (false, false) => value.to_owned(),
+        };
         let values = held.iter().map(|(_, value)| text(value)).collect();
-        Self { store, spec, values, source }
+        Self { store: factory.scheme, tier, spec, values, source }
+    }
+
+    /// Its name, and before it that of the tier, if it is of one: `first.direct`.
+    pub fn name(&self) -> String {
+        self.tier.map_or(String::new(), |tier| format!("{tier}.")) + self.spec.name
     }
 
     /// The environment variable that sets it.

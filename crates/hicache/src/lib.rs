@@ -40,7 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each kind of store is a feature: `file` (default), `obj` (S3). `memory:` is always there.
+//! Each kind of store is a feature: `file` (default), `obj` (S3), `tier`. `memory:` is always there.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -68,14 +68,20 @@ pub use hicache_file as file;
 #[doc(inline)]
 pub use hicache_obj as obj;
 
+/// The store made of two by itself: [`TierStore::new`](tier::TierStore::new) takes them open, where [`open`] takes a
+/// URL.
+#[cfg(feature = "tier")]
+#[doc(inline)]
+pub use hicache_tier as tier;
+
 pub use hicache_core::{
-    Alignment, AllocError, AllocatorType, Backing, Budget, Busy, COMMON_OPTIONS, Call, Capabilities,
+    Alignment, AllocError, AllocatorType, Backing, Beside, Budget, Busy, COMMON_OPTIONS, Call, Capabilities,
     Checksum, CommonOptions, Counters, DType, Deadline, Depth, Digest, Element, Error, ErrorKind, Expiry,
     Fallback, Found, Geometry, Get, HeadRange, Health, HitPolicy, HostPool, HugePageSize, HugePages,
-    Identity, KeyUnits, LayerView, Lock, Machine, MachineCounts, MachinePaths, MemoryLimit, MemoryStore,
-    Namespace, Numa, NumaNode, OptionSpec, Outcomes, Page, PageIndex, PageKey, PageLayout, PageMut,
-    PageOrder, Pending, Piece, PieceMut, PoolGet, PoolLookup, PoolPages, PoolPresence, PoolPut, PoolSet,
-    PoolShare, Prefault, Prefix, PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError,
+    Identity, KeyUnits, LayerView, Loan, Lock, Machine, MachineCounts, MachinePaths, MemoryLimit,
+    MemoryStore, Namespace, Numa, NumaNode, OptionSpec, Outcomes, Page, PageIndex, PageKey, PageLayout,
+    PageMut, PageOrder, Pending, Piece, PieceMut, PoolGet, PoolLookup, PoolPages, PoolPresence, PoolPut,
+    PoolSet, PoolShare, Prefault, Prefix, PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError,
     Registrar, Registration, Reply, ReservedPages, Restorable, Result, STORAGE_BATCH_SIZE, Scan, Shortage,
     Sidecar, Source, State, Stats, StorageBackend, StorageBackendExt, Store, StoreFactory, StoreOptions,
     StoreRegistry, Stored, Strides, UsablePrefix, Visitor, get_allocator_type, namespace_seed, parse_bool,

@@ -56,7 +56,7 @@ impl Opener {
     /// that is unknown or malformed, naming the source that set it; and what opening the store meets.
     pub fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
         let (factory, _) = self.registry.factory(url)?;
-        self.registry.open(url, self.beside(factory.scheme)?)
+        self.registry.open_with(url, self.beside(factory.scheme)?, &|scheme| self.beside_tier(scheme))
     }
 
     /// The store that is meant where no URL is given: that of the configuration file, else one of the kind that
@@ -133,7 +133,7 @@ impl Opener {
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) as [`Opener::open`] would have it.
     pub fn check(&self, url: &str) -> Result<()> {
         let (factory, _) = self.registry.factory(url)?;
-        (factory.check)(self.options(url)?)
+        self.registry.check_with(url, self.beside(factory.scheme)?, &|scheme| self.beside_tier(scheme))
     }
 
     /// Checks the configuration file for itself: its keys, and every option in it, for each kind of store that it has
@@ -175,7 +175,7 @@ impl Opener {
         if refused.is_empty() { Ok(()) } else { Err(refused.swap_remove(at)) }
     }
 
-    /// What holds for each option of the store at `url`, and which source says so.
+    /// What holds for each option of the store at `url`, and then of each of its tiers, and which source says so.
     ///
     /// # Errors
     ///
@@ -183,9 +183,24 @@ impl Opener {
     pub fn effective(&self, url: &str) -> Result<Vec<EffectiveOption>> {
         self.check(url)?;
         let (factory, _) = self.registry.factory(url)?;
-        let options = self.options(url)?;
+        let mut all = self.effective_of(None, url, self.beside(factory.scheme)?)?;
+        let beside = |scheme: &str| self.beside_tier(scheme);
+        for (spec, url, options) in self.registry.tiers_with(url, self.beside(factory.scheme)?, &beside)? {
+            all.extend(self.effective_of(Some(spec.name), &url, options)?);
+        }
+        Ok(all)
+    }
+
+    fn effective_of(
+        &self,
+        tier: Option<&'static str>,
+        url: &str,
+        beside: StoreOptions,
+    ) -> Result<Vec<EffectiveOption>> {
+        let (factory, _) = self.registry.factory(url)?;
+        let options = self.registry.options(url, beside)?;
         let specs = factory.options.iter().chain(COMMON_OPTIONS);
-        Ok(specs.map(|spec| EffectiveOption::of(factory.scheme, *spec, &options)).collect())
+        Ok(specs.map(|spec| EffectiveOption::of(&self.registry, factory, tier, *spec, &options)).collect())
     }
 
     /// Which memory host pools for the store at `url` are made of.
@@ -220,6 +235,15 @@ impl Opener {
 
     /// What all sources but the URL say for stores of `scheme`.
     fn beside(&self, scheme: &str) -> Result<StoreOptions> {
+        let mut options = self.beside_tier(scheme)?;
+        for (name, value) in &self.flags {
+            options.set(Source::Flag, name, value);
+        }
+        Ok(options)
+    }
+
+    /// As [`Opener::beside`], of a store that another is made of: flags are the other's.
+    fn beside_tier(&self, scheme: &str) -> Result<StoreOptions> {
         self.check_names()?;
         let mut options = StoreOptions::default();
         options.set_scheme(scheme).set_existing(self.existing);
@@ -232,9 +256,6 @@ impl Opener {
             config.set(scheme, &mut options);
         }
         self.environment.set(scheme, &mut options)?;
-        for (name, value) in &self.flags {
-            options.set(Source::Flag, name, value);
-        }
         Ok(options)
     }
 }
@@ -253,7 +274,7 @@ impl fmt::Debug for Opener {
     }
 }
 
-/// The kinds of store of this build: `memory:`, `file:` with the feature `file`, `s3:` with `obj`.
+/// The kinds of store of this build: `memory:`, `file:` with the feature `file`, `s3:` with `obj`, `tier:` with `tier`.
 pub fn registry() -> StoreRegistry {
     let mut registry = StoreRegistry::default();
     registry.register(MemoryStore::FACTORY);
@@ -261,6 +282,8 @@ pub fn registry() -> StoreRegistry {
     registry.register(crate::file::FileStore::FACTORY);
     #[cfg(feature = "obj")]
     registry.register(crate::obj::ObjStore::FACTORY);
+    #[cfg(feature = "tier")]
+    registry.register(crate::tier::TierStore::FACTORY);
     registry
 }
 

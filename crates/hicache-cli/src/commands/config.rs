@@ -40,6 +40,7 @@ fn show(args: &ConfigShow, output: &mut Output) -> Result {
     };
     let mut options = opener.effective(&url)?;
     if args.all {
+        options.retain(|option| option.tier.is_none());
         let (named, _) = opener.registry.factory(&url)?;
         for factory in opener.registry.factories().filter(|factory| factory.scheme != named.scheme) {
             options.extend(opener.effective(&format!("{}:", factory.scheme))?);
@@ -51,9 +52,9 @@ fn show(args: &ConfigShow, output: &mut Output) -> Result {
         output.document(&json!({ "options": options }))?;
         return Ok(Ending::Done);
     }
-    let width = options.iter().map(|option| option.spec.name.len()).max().unwrap_or(0);
+    let width = options.iter().map(|option| option.name().len()).max().unwrap_or(0);
     for option in &options {
-        let (name, source) = (option.spec.name, &option.source);
+        let (name, source) = (option.name(), &option.source);
         let value = option.values.join(", ");
         let value = if option.values.is_empty() { option.spec.default } else { &value };
         if !args.all {
@@ -75,7 +76,7 @@ fn document(option: &EffectiveOption, all: bool) -> Value {
         [value] => json!(value),
         values => json!(values),
     };
-    let mut document = json!({ "name": spec.name, "value": value, "source": option.source.to_string() });
+    let mut document = json!({ "name": option.name(), "value": value, "source": option.source.to_string() });
     if all {
         document["store"] = json!(option.store);
         document["type"] = json!(spec.kind);

@@ -73,6 +73,10 @@ fn values(option: &str) -> (&'static str, &'static str) {
         "retries" => ("0", "many"),
         "multipart_threshold" => ("8MiB", "much"),
         "part_size" => ("8MiB", "1MiB"),
+        "first" | "second" => ("memory:", "nowhere:"),
+        "write" => ("behind", "beside"),
+        "promote" => ("no", "nope"),
+        "queue" => ("1GiB", "1 page"),
         other => panic!("give a good and a bad value of the new option {other}"),
     }
 }
@@ -252,7 +256,13 @@ fn b019_a_secret_is_not_among_what_holds() {
         options.finish(&[&[TOKEN]])
     };
     let open = MemoryStore::FACTORY.open;
-    opener.registry.register(crate::StoreFactory { scheme: "secret", options: &[TOKEN], open, check });
+    opener.registry.register(crate::StoreFactory {
+        scheme: "secret",
+        options: &[TOKEN],
+        stores: &[],
+        open,
+        check,
+    });
     opener.flags = vec![("token".to_owned(), "S3cr3t/+Key=".to_owned())];
     let effective = opener.effective("secret:").unwrap();
     let held = &effective[0];
@@ -356,4 +366,50 @@ fn the_sdks_variables_are_options_of_s3_where_ours_say_nothing() {
         ..Opener::default()
     };
     opener.check("memory:").expect("no other store reads them");
+}
+
+#[cfg(feature = "tier")]
+#[test]
+fn tiers_are_opened_with_what_the_environment_and_the_configuration_say_of_their_kind() {
+    let url = "tier:?first=memory:%3Fcapacity=1&second=memory:";
+    let mut opener = Opener { config: config("[memory]\ncapacity = 2"), ..Opener::default() };
+    assert_eq!(capacity(&opener, url), 2, "the roomier tier's");
+    opener.environment = environment("HICACHE_MEMORY_CAPACITY", "3");
+    assert_eq!(capacity(&opener, url), 3);
+    opener.flags = vec![("promote".to_owned(), "no".to_owned())];
+    assert_eq!(capacity(&opener, url), 3, "flags are the whole's");
+    let effective = opener.effective(url).unwrap();
+    let value = |name: &str| {
+        let found = effective.iter().find(|one| one.name() == name).unwrap();
+        (found.values.join(","), found.source.clone())
+    };
+    assert_eq!(value("promote"), ("no".to_owned(), Source::Flag));
+    assert_eq!(value("first.capacity"), ("1".to_owned(), Source::Url));
+    let variable = Source::Env("HICACHE_MEMORY_CAPACITY".to_owned());
+    assert_eq!(value("second.capacity"), ("3".to_owned(), variable));
+
+    opener.flags.clear();
+    opener.environment = environment("HICACHE_TIER_FIRST", "tier:");
+    let error = opener.open("tier:?second=memory:").unwrap_err();
+    assert_eq!(error.fact("named_by"), Some("environment HICACHE_TIER_FIRST"), "{error}");
+    for (url, missing) in [("tier:", "first"), ("tier:?first=memory:", "second")] {
+        let error = Opener::default().open(url).unwrap_err();
+        assert!(error.to_string().contains(&format!("option {missing} names no store")), "{error}");
+    }
+    let error = Opener::default().open("tier:place?first=memory:&second=memory:").unwrap_err();
+    assert_eq!(error.fact("location"), Some("place"));
+}
+
+#[cfg(feature = "tier")]
+#[test]
+fn a_configuration_file_names_tiers_and_a_mistake_in_them_is_told() {
+    let url = "tier:?first=memory:&second=memory:%3Fcapcity=1";
+    let opener = |text: &str| Opener { config: config(text), ..Opener::default() };
+    let error = opener(&format!("backend = '{url}'")).check_config().unwrap_err();
+    assert_eq!((error.fact("tier"), error.fact("option")), (Some("second"), Some("capcity")), "{error}");
+    opener("[tier]\nfirst = 'memory:'\nsecond = 'memory:?capacity=5'\nwrite = 'behind'")
+        .check_config()
+        .unwrap();
+    let error = opener("[tier]\nfirst = 'memory:?a=b'").check_config().unwrap_err();
+    assert_eq!(error.fact("named_by"), Some("file some.toml: tier.first"), "{error}");
 }

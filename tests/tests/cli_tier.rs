@@ -1,0 +1,140 @@
+//! The command on a store made of two: restarts, a first tier that is lost, and what is told of the tiers.
+
+use hicache_tests::{Home, key, skip, tier_url};
+use serde_json::{Value, json};
+use std::fs;
+
+/// Three conversations of four turns over a prompt of two blocks.
+fn trace(home: &Home) -> String {
+    let mut lines = String::new();
+    for turn in 1..=4_u64 {
+        for conversation in 1..=3 {
+            let own = (0..turn * 3).map(|block| conversation * 100 + block);
+            let ids: Vec<u64> = [0, 1].into_iter().chain(own).collect();
+            let line = json!({ "timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": ids });
+            lines.push_str(&format!("{line}\n"));
+        }
+    }
+    home.file("trace.jsonl", lines)
+}
+
+/// Blocks of that trace, and those that no request before has.
+const BLOCKS: u64 = 114;
+const FRESH: u64 = 38;
+
+/// Whether the command was built with the feature; if not, the test says so.
+fn is_built(home: &Home, test: &str) -> bool {
+    let options = home.run(["config", "show", "--all", "--json"]).ended(0).json();
+    let built = options["options"].as_array().unwrap().iter().any(|option| option["store"] == "tier");
+    if !built {
+        skip(test, "needs the command with the feature tier");
+    }
+    built
+}
+
+fn replay(home: &Home, trace: &str, url: &str, more: &[&str]) -> Value {
+    let fixed = ["replay", "--trace", trace, "--page-bytes", "5000", "--verify", "--json", "--backend", url];
+    home.run(fixed.iter().chain(["--pool-pages", "8"].iter()).chain(more)).ended(0).json()
+}
+
+fn assert_counts(report: &Value, hits: u64) {
+    let count = |name: &str| report[name].as_u64().unwrap();
+    let found = ["blocks", "hit_blocks", "stored_blocks", "wrong_pages", "errors"].map(count);
+    assert_eq!(found, [BLOCKS, hits, BLOCKS - hits, 0, 0], "{report}");
+}
+
+#[test]
+fn a_replay_with_restarts_finds_its_pages_also_when_the_first_tier_is_lost() {
+    let home = Home::new();
+    if !is_built(&home, "a_replay_with_restarts_finds_its_pages_also_when_the_first_tier_is_lost") {
+        return;
+    }
+    let trace = trace(&home);
+    for write in ["through", "behind"] {
+        let [first, second] = ["first", "second"].map(|tier| format!("{write}-{tier}"));
+        let url = tier_url(&home.url(&first), &home.url(&second), &format!("&write={write}"));
+        let report = replay(&home, &trace, &url, &["--restart-every", "2"]);
+        assert_counts(&report, BLOCKS - FRESH);
+        assert_eq!(
+            report["fallbacks"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|one| one["what"] == "write_behind")
+                .count(),
+            0
+        );
+        // Each close has carried all that was written behind.
+        let stored = |name: &str| {
+            let stat = home.run(["verify", "--json", "--backend", &home.url(name)]).ended(0).json();
+            stat["ok"].as_u64().unwrap()
+        };
+        assert_eq!((stored(&first), stored(&second)), (FRESH, FRESH), "{write}");
+        fs::remove_dir_all(home.path(&first)).unwrap();
+        assert_counts(&replay(&home, &trace, &url, &[]), BLOCKS);
+        assert_eq!(stored(&first), FRESH, "what the second had is promoted");
+        fs::remove_dir_all(home.path(&second)).unwrap();
+        assert_counts(&replay(&home, &trace, &url, &[]), BLOCKS);
+    }
+}
+
+#[test]
+fn memory_over_files_forgets_nothing_at_a_restart() {
+    let home = Home::new();
+    if !is_built(&home, "memory_over_files_forgets_nothing_at_a_restart") {
+        return;
+    }
+    let trace = trace(&home);
+    let url = tier_url("memory:?capacity=50KB", &home.url("second"), "");
+    assert_counts(&replay(&home, &trace, &url, &["--restart-every", "3"]), BLOCKS - FRESH);
+    assert_counts(&replay(&home, &trace, &url, &[]), BLOCKS);
+}
+
+#[test]
+fn pages_are_put_listed_and_removed_in_both_tiers() {
+    let home = Home::new();
+    if !is_built(&home, "pages_are_put_listed_and_removed_in_both_tiers") {
+        return;
+    }
+    let file = home.file("page", vec![7; 5000]);
+    let (first, second) = (home.url("first"), home.url("second"));
+    let url = tier_url(&first, &second, "");
+    let run = |arguments: &[&str], url: &str| {
+        home.run(arguments.iter().copied().chain(["--json", "--backend", url])).ended(0).json()
+    };
+    run(&["put", &key(1), &file], &url);
+    run(&["put", &key(2), &file], &second);
+    let keys = |url: &str| run(&["list"], url)["keys"].as_array().unwrap().len();
+    assert_eq!((keys(&url), keys(&first), keys(&second)), (2, 1, 2), "a page in both is listed once");
+    assert_eq!(run(&["exists", &key(1), &key(2), &key(3)], &url)["exists"], json!([true, true, false]));
+    assert_eq!(run(&["verify"], &url)["ok"], json!(2));
+    run(&["remove", &key(1), &key(2)], &url);
+    assert_eq!((keys(&url), keys(&first), keys(&second)), (0, 0, 0));
+}
+
+#[test]
+fn what_is_wrong_with_a_tier_is_told_with_its_name() {
+    let home = Home::new();
+    if !is_built(&home, "what_is_wrong_with_a_tier_is_told_with_its_name") {
+        return;
+    }
+    for (second, said) in [
+        ("file:/x?durabilty=sync", "did you mean durability"),
+        ("file:/x?durability=often", "want none or sync"),
+        ("tier:?first=memory:", "cannot be a tier"),
+    ] {
+        let url = tier_url("memory:", second, "");
+        let ran = home.run(["list", "--backend", &url]).ended(2);
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("tier=second"), "{}", ran.stderr);
+    }
+    let url = tier_url("memory:", &format!("{}?threads=3", home.url("second")), "&write=behind");
+    let shown = home.run(["config", "show", "--json", "--backend", &url]).ended(0).json();
+    let value = |name: &str| {
+        let options = shown["options"].as_array().unwrap();
+        options.iter().find(|option| option["name"] == name).unwrap()["value"].clone()
+    };
+    assert_eq!(
+        (value("write"), value("second.threads"), value("first.deadline")),
+        (json!("behind"), json!("3"), json!("30s"))
+    );
+}
