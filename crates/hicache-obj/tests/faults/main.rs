@@ -8,6 +8,7 @@ mod credentials;
 mod existence;
 mod expect;
 mod keys;
+mod passed_on;
 mod ranges;
 mod refusals;
 mod stage;
