@@ -133,10 +133,12 @@ pub(crate) fn engine(health: &Health, stats: &Stats) -> &'static str {
 
 /// How most pages moved.
 pub(crate) fn mode(session: &Session, stats: &Stats) -> &'static str {
-    // Nothing moves bytes where all tiers are in memory.
-    if session.is_memory() || session.store().health().engine == "none" {
-        return "memory";
-    }
+    // Where nothing has moved, it is told how it would.
+    let still = match session.store().health().engine {
+        _ if session.url().starts_with("s3:") => "network",
+        "none" => "memory",
+        _ => "buffered",
+    };
     let moved = [
         ("buffered", stats.buffered),
         ("bounce", stats.bounced),
@@ -144,7 +146,7 @@ pub(crate) fn mode(session: &Session, stats: &Stats) -> &'static str {
         ("network", stats.network),
     ];
     let moved = moved.into_iter().filter(|(_, pages)| *pages > 0);
-    moved.into_iter().max_by_key(|(_, pages)| *pages).map_or("buffered", |(mode, _)| mode)
+    moved.into_iter().max_by_key(|(_, pages)| *pages).map_or(still, |(mode, _)| mode)
 }
 
 /// 10^9 bytes a second; 0 where no time passed.
