@@ -27,7 +27,6 @@ fn count(report: &Value, name: &str) -> u64 {
 fn assert_clean(report: &Value, blocks: u64, hits: u64) {
     let counts = ["blocks", "hit_blocks", "stored_blocks"].map(|name| count(report, name));
     assert_eq!(counts, [blocks, hits, blocks - hits], "{report}");
-    assert_eq!(report["mode"], "network", "{report}");
     for name in ["wrong_pages", "damaged_pages", "unverified_pages", "errors"] {
         assert_eq!(count(report, name), 0, "{report}");
     }
