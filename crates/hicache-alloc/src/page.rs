@@ -115,14 +115,31 @@ impl PageMut {
         (Self { pool, index, claimed, lent: Some(lent) }, loan)
     }
 
+    /// The room after the last piece ([`Strides::room`](crate::Strides::room)), if there is any: for what is stored
+    /// beside a page and moves with it. It is the writer's; who reads the page does not see it.
+    pub fn room(&self) -> Option<Piece<'_>> {
+        (self.pool.strides().room() > 0).then(|| Piece::room(self))
+    }
+
+    /// The room after the last piece, to write.
+    pub fn room_mut(&mut self) -> Option<PieceMut<'_>> {
+        (self.pool.strides().room() > 0).then(|| PieceMut::room(self))
+    }
+
     /// Gives up writing, so that the page can be shared.
     pub fn freeze(self) -> Page {
         Page(Arc::new(self))
     }
 
-    /// Where piece `plane` starts and how many bytes it has.
+    /// Where piece `plane` starts and how many bytes it has; of the room where a plane more would be.
     pub(crate) fn raw(&self, plane: u32) -> (*mut u8, usize) {
-        let range = self.pool.strides().piece(self.index, plane);
+        let strides = self.pool.strides();
+        let range = if plane == strides.planes() {
+            let last = strides.piece(self.index, plane - 1);
+            last.end..last.end + strides.room()
+        } else {
+            strides.piece(self.index, plane)
+        };
         // SAFETY: *covered*: the offset lies in the mapping.
         let start = unsafe { self.pool.region().as_ptr().add(range.start) };
         (start, range.len())

@@ -28,6 +28,11 @@ impl<'a> Piece<'a> {
         Self { page, plane }
     }
 
+    /// The room after the last piece: where a plane more would be.
+    pub(crate) fn room(page: &'a PageMut) -> Self {
+        Self { plane: page.planes(), page }
+    }
+
     /// The first byte, valid for [`Piece::len`] bytes while the page lives. Not to be written through; whether it
     /// may be read is the caller's `unsafe` on memory that others write.
     pub fn as_ptr(&self) -> *const u8 {
@@ -58,6 +63,11 @@ impl<'a> PieceMut<'a> {
     pub(crate) fn new(page: &'a mut PageMut, plane: u32) -> Self {
         check_plane(page, plane);
         Self { page, plane }
+    }
+
+    /// The room after the last piece: where a plane more would be.
+    pub(crate) fn room(page: &'a mut PageMut) -> Self {
+        Self { plane: page.planes(), page }
     }
 
     /// The first byte, valid for [`PieceMut::len`] bytes while the page lives. To write through it after this borrow

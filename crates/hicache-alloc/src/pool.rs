@@ -41,7 +41,8 @@ impl HostPool {
         if need > have {
             return Err(AllocError::TooSmall { need, have });
         }
-        let registrations = Registrations::new(&region, registrars).map_err(AllocError::Register)?;
+        let registrations =
+            Registrations::new(&region, &strides, registrars).map_err(AllocError::Register)?;
         let free = Mutex::new(FreeSlots::new(strides.slots()));
         Ok(Self(Arc::new(Inner { free, strides, _registrations: registrations, region })))
     }

@@ -1,6 +1,6 @@
 //! Telling others about a region, and taking it back in time.
 
-use crate::Region;
+use crate::{Region, Strides};
 use std::error::Error;
 use std::fmt;
 
@@ -9,12 +9,13 @@ pub type RegisterError = Box<dyn Error + Send + Sync>;
 
 /// Somebody who must know a region before it can move its bytes: a ring, a GPU driver.
 pub trait Registrar: Send + Sync {
-    /// Registers the whole of `region`. The pool drops the result after its last page and before the region.
+    /// Registers `region`, which is cut by `strides`: where it is done in parts, they end where slots do. The pool
+    /// drops the result after its last page and before the region.
     ///
     /// # Errors
     ///
     /// Whatever the registration itself reports; then nothing stays registered.
-    fn register(&self, region: &Region) -> Result<Registration, RegisterError>;
+    fn register(&self, region: &Region, strides: &Strides) -> Result<Registration, RegisterError>;
 }
 
 /// A registration in force. Undone on drop.
@@ -48,10 +49,14 @@ pub(crate) struct Registrations(Vec<Registration>);
 
 impl Registrations {
     /// Registers `region` everywhere or nowhere.
-    pub(crate) fn new(region: &Region, registrars: &[&dyn Registrar]) -> Result<Self, RegisterError> {
+    pub(crate) fn new(
+        region: &Region,
+        strides: &Strides,
+        registrars: &[&dyn Registrar],
+    ) -> Result<Self, RegisterError> {
         let mut made = Self(Vec::with_capacity(registrars.len()));
         for registrar in registrars {
-            made.0.push(registrar.register(region)?);
+            made.0.push(registrar.register(region, strides)?);
         }
         Ok(made)
     }

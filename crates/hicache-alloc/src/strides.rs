@@ -17,6 +17,7 @@ pub struct Strides {
     slot_len: usize,
     slot_stride: usize,
     plane_stride: usize,
+    room: usize,
     region_len: usize,
 }
 
@@ -40,19 +41,37 @@ impl Strides {
     ///
     /// [`AllocError::InvalidShape`] if a count or the length is zero, or if the whole does not fit an `isize`.
     pub fn new(planes: u32, slots: u32, slot_len: usize, alignment: Alignment) -> Result<Self, AllocError> {
+        Self::with_room(planes, slots, slot_len, alignment, 0)
+    }
+
+    /// As [`Strides::new`], with `room` bytes after every piece that belong to its slot. What follows the last piece is
+    /// at the disposal of whoever moves the page ([`PageMut::room_mut`](crate::PageMut::room_mut)).
+    ///
+    /// # Errors
+    ///
+    /// As [`Strides::new`].
+    pub fn with_room(
+        planes: u32,
+        slots: u32,
+        slot_len: usize,
+        alignment: Alignment,
+        room: usize,
+    ) -> Result<Self, AllocError> {
         check_not_zero(planes, slots, slot_len)?;
         let sizes = || {
-            let slot_stride = alignment.align_up(slot_len)?;
+            let slot_stride = alignment.align_up(slot_len.checked_add(room)?)?;
             let plane_stride = slot_stride.checked_mul(slots as usize)?;
             let region_len = fits(plane_stride.checked_mul(planes as usize)?)?;
             Some((slot_stride, plane_stride, region_len))
         };
         let (slot_stride, plane_stride, region_len) =
             sizes().ok_or_else(|| too_large(planes, slots, slot_len))?;
-        Ok(Self { planes, slots, slot_len, slot_stride, plane_stride, region_len })
+        Ok(Self { planes, slots, slot_len, slot_stride, plane_stride, room, region_len })
     }
 
-    /// Distances that come from outside. Either the planes lie one after another and each holds all slots, or the
+    /// Distances that come from outside, where nothing between the pieces belongs to the slots.
+    ///
+    /// Either the planes lie one after another and each holds all slots, or the
     /// slots lie one after another and each holds all planes. A stride that is never used (one slot, one plane) may
     /// be anything. The region ends with the last piece.
     ///
@@ -86,7 +105,7 @@ impl Strides {
             );
             return Err(AllocError::InvalidShape { what });
         }
-        Ok(Self { planes, slots, slot_len, slot_stride, plane_stride, region_len })
+        Ok(Self { planes, slots, slot_len, slot_stride, plane_stride, room: 0, region_len })
     }
 
     /// Pieces in a slot.
@@ -112,6 +131,11 @@ impl Strides {
     /// Bytes from a piece to the next plane's piece of the same slot.
     pub fn plane_stride(&self) -> usize {
         self.plane_stride
+    }
+
+    /// Bytes after a slot's last piece that belong to the slot and to no piece.
+    pub fn room(&self) -> usize {
+        self.room
     }
 
     /// Bytes that a region must have.

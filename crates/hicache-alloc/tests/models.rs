@@ -166,7 +166,7 @@ fn a_page_thaws_for_one_and_only_when_alone() {
 struct Recorder(Arc<AtomicUsize>);
 
 impl Registrar for Recorder {
-    fn register(&self, _region: &Region) -> Result<Registration, RegisterError> {
+    fn register(&self, _region: &Region, _: &Strides) -> Result<Registration, RegisterError> {
         let undone = Arc::clone(&self.0);
         Ok(Registration::new(move || {
             undone.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! Who has which slot, and what ends before what.
 
 use hicache_alloc::{
-    Alignment, AllocError, Backing, HostPool, Loan, Page, PageIndex, PageMut, Piece, PieceMut, Region,
-    RegionSpec, RegisterError, Registrar, Registration, Strides,
+    Alignment, AllocError, Backing, HostPool, HugePages, Loan, Page, PageIndex, PageMut, Piece, PieceMut,
+    Region, RegionSpec, RegisterError, Registrar, Registration, Strides,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -178,7 +178,7 @@ type Log = Arc<Mutex<Vec<String>>>;
 struct Recorder(&'static str, Log);
 
 impl Registrar for Recorder {
-    fn register(&self, region: &Region) -> Result<Registration, RegisterError> {
+    fn register(&self, region: &Region, _: &Strides) -> Result<Registration, RegisterError> {
         let (name, log, address) = (self.0, Arc::clone(&self.1), region.as_ptr().addr());
         Ok(Registration::new(move || {
             let state = if is_mapped(address) { "mapped" } else { "unmapped" };
@@ -190,7 +190,7 @@ impl Registrar for Recorder {
 struct Refuser;
 
 impl Registrar for Refuser {
-    fn register(&self, _: &Region) -> Result<Registration, RegisterError> {
+    fn register(&self, _: &Region, _: &Strides) -> Result<Registration, RegisterError> {
         Err("no room in the table".into())
     }
 }
@@ -442,4 +442,29 @@ fn wait(loan: Loan) -> PageMut {
             Poll::Pending => thread::park(),
         }
     }
+}
+
+#[test]
+fn the_room_after_a_page_is_its_writers_and_no_byte_of_the_page() {
+    let strides = Strides::with_room(2, 3, 4096, Alignment::base_page(), 4096).unwrap();
+    let region = RegionSpec { len: strides.region_len(), huge_pages: HugePages::Off, ..Default::default() };
+    let pool = HostPool::new(region.map().unwrap(), strides, &[]).unwrap();
+    let mut pages = pool.alloc(3).unwrap();
+    for (page, byte) in pages.iter_mut().zip(1..) {
+        (0..2).for_each(|plane| page.piece_mut(plane).copy_from(0, &[byte; 4096]));
+        let mut room = page.room_mut().unwrap();
+        assert_eq!(room.len(), 4096);
+        room.copy_from(0, &[byte + 100; 4096]);
+    }
+    for (page, byte) in pages.iter().zip(1..) {
+        assert!((0..2).all(|plane| page.bytes(plane).unwrap() == [byte; 4096]));
+        let mut room = [0; 4096];
+        page.room().unwrap().copy_to(0, &mut room);
+        assert_eq!(room, [byte + 100; 4096]);
+        assert_eq!(page.room().unwrap().as_ptr(), page.piece(1).as_ptr().wrapping_add(4096));
+    }
+    let strides = Strides::new(1, 1, 4096, Alignment::base_page()).unwrap();
+    let region = RegionSpec { len: strides.region_len(), huge_pages: HugePages::Off, ..Default::default() };
+    let pool = HostPool::new(region.map().unwrap(), strides, &[]).unwrap();
+    assert!(pool.alloc(1).unwrap().remove(0).room_mut().is_none());
 }

@@ -109,3 +109,24 @@ fn alignment_rounds_and_refuses() {
     assert_eq!(Alignment::NONE.align_up(usize::MAX), Some(usize::MAX));
     assert!(Alignment::base_page().bytes() >= 4096);
 }
+
+#[test]
+fn room_belongs_to_its_slot_alone_and_ends_inside_the_region() {
+    let page = Alignment::base_page();
+    for (planes, slots) in [(1, 3), (2, 3), (3, 1)] {
+        let strides = Strides::with_room(planes, slots, 5_000, page, 8_192).unwrap();
+        assert_eq!((strides.room(), strides.page_len()), (8_192, planes as usize * 5_000));
+        let mut taken = Vec::new();
+        for index in 0..slots {
+            for plane in 0..planes {
+                let piece = strides.piece(PageIndex::new(index), plane);
+                taken.push(piece.start..piece.end + strides.room());
+            }
+        }
+        taken.sort_by_key(|range| range.start);
+        assert!(taken.windows(2).all(|pair| pair[0].end <= pair[1].start), "{taken:?}");
+        assert!(taken.last().unwrap().end <= strides.region_len());
+    }
+    assert_eq!(Strides::new(1, 3, 5_000, page).unwrap().room(), 0);
+    assert!(Strides::with_room(1, 1, 1, page, usize::MAX).is_err());
+}

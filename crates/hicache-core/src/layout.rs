@@ -1,6 +1,6 @@
 //! Page layouts: geometry and order, and the strides they give.
 
-use crate::{Alignment, Error, ErrorKind, Result, Strides};
+use crate::{Alignment, Capabilities, Error, ErrorKind, Result, Strides};
 
 mod convert;
 mod element;
@@ -121,5 +121,17 @@ impl PageLayout {
     /// [`ErrorKind::InvalidConfig`] when there are no slots, or the total overflows.
     pub fn strides(&self, slots: u32, alignment: Alignment) -> Result<Strides> {
         Ok(Strides::new(self.planes, slots, self.piece_len, alignment)?)
+    }
+
+    /// Strides of `slots` pages as a backend wants them: of its alignment, and with its room where that makes the pool
+    /// larger by no more than an eighth.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageLayout::strides`].
+    pub fn strides_for(&self, slots: u32, wanted: &Capabilities) -> Result<Strides> {
+        let fits = wanted.room <= self.piece_len / 8;
+        let room = if fits { wanted.room } else { 0 };
+        Ok(Strides::with_room(self.planes, slots, self.piece_len, wanted.alignment, room)?)
     }
 }

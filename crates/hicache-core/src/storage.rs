@@ -74,12 +74,15 @@ pub struct Capabilities {
     pub alignment: Alignment,
     /// `batch_exists` costs no I/O, so asking before fetching is free.
     pub cheap_exists: bool,
+    /// Bytes after a page ([`Strides::room`](crate::Strides::room)) with which it is fetched in one operation together
+    /// with what is stored beside it. Without them it is fetched, too.
+    pub room: usize,
 }
 
 impl Capabilities {
     /// Of a backend that wants `alignment`.
     pub fn new(alignment: Alignment, cheap_exists: bool) -> Self {
-        Self { alignment, cheap_exists }
+        Self { alignment, cheap_exists, room: 0 }
     }
 }
 

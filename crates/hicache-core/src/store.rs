@@ -1,6 +1,6 @@
 //! The contract of a store: what a URL opens.
 
-use crate::{Digest, Fallback, Namespace, PageKey, Pending, Result, StorageBackend};
+use crate::{Digest, Fallback, Namespace, PageKey, Pending, Registrar, Result, StorageBackend};
 use async_trait::async_trait;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -40,6 +40,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// the visitor breaks. For operators: it reads directories, and with [`Depth::Contents`] every page.
     fn scan(&self, scan: Scan, visitor: Visitor) -> Pending<Result<()>>;
 
+    /// Who moves pages with less work if they know the memory: give them to [`HostPool::new`](crate::HostPool::new).
+    /// Pages of other pools are moved, too.
+    fn registrars(&self) -> Vec<Arc<dyn Registrar>> {
+        Vec::new()
+    }
+
     /// How it runs.
     fn health(&self) -> Health;
 
@@ -59,6 +65,8 @@ pub struct Health {
     pub writable: bool,
     /// Bytes that the medium could still take, where it says so.
     pub available_len: Option<u64>,
+    /// Bytes of pools that the engine knows ([`Store::registrars`]).
+    pub registered_len: u64,
     /// What was asked for and not got.
     pub fallbacks: Vec<Fallback>,
 }
@@ -66,7 +74,7 @@ pub struct Health {
 impl Health {
     /// Of a store with that engine and format.
     pub fn new(engine: &'static str, format: &'static str) -> Self {
-        Self { engine, format, writable: true, available_len: None, fallbacks: Vec::new() }
+        Self { engine, format, writable: true, available_len: None, registered_len: 0, fallbacks: Vec::new() }
     }
 }
 

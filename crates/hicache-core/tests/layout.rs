@@ -1,6 +1,8 @@
 //! Page layouts: the numbers of real models, the text, the bounds, and where each element lies.
 
-use hicache_core::{Alignment, DType, ErrorKind, Geometry, PageIndex, PageLayout, PageOrder, Result};
+use hicache_core::{
+    Alignment, Capabilities, DType, ErrorKind, Geometry, PageIndex, PageLayout, PageOrder, Result,
+};
 use proptest::prelude::*;
 
 const DTYPES: [DType; 6] = [DType::Bf16, DType::F16, DType::F32, DType::F8E4m3, DType::F8E5m2, DType::U8];
@@ -478,4 +480,12 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn room_is_given_where_it_is_an_eighth_of_a_piece_at_most() {
+    let mut wanted = Capabilities::new(Alignment::base_page(), false);
+    wanted.room = 8_192;
+    let room = |len| PageLayout::opaque(len).unwrap().strides_for(2, &wanted).unwrap().room();
+    assert_eq!([room(4_096), room(65_535), room(65_536), room(1 << 20)], [0, 0, 8_192, 8_192]);
 }

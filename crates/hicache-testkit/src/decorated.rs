@@ -1,7 +1,7 @@
 //! A store whose backends each stand behind a decorator.
 
 use async_trait::async_trait;
-use hicache_core::{Health, Namespace, Pending, Result, Scan, StorageBackend, Store, Visitor};
+use hicache_core::{Health, Namespace, Pending, Registrar, Result, Scan, StorageBackend, Store, Visitor};
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,6 +41,10 @@ impl Store for DecoratedStore {
 
     fn scan(&self, scan: Scan, visitor: Visitor) -> Pending<Result<()>> {
         self.inner.scan(scan, visitor)
+    }
+
+    fn registrars(&self) -> Vec<Arc<dyn Registrar>> {
+        self.inner.registrars()
     }
 
     fn health(&self) -> Health {
