@@ -1,15 +1,14 @@
 //! A file store seen through one namespace: batches become jobs.
 
+use crate::asked::Asked;
 use crate::engine::{self, Job, Lane, Turn, late};
 use crate::options::Engine;
 use crate::page_file::PageFiles;
-use crate::ring::{Completed, Read};
-use crate::slot::Slot;
+use crate::ring::Read;
 use crate::store::Files;
-use crate::trailer::Trailer;
 use hicache_core::{
-    Alignment, Call, Capabilities, Counters, Deadline, Error, ErrorKind, Expiry, Get, Namespace, Outcomes,
-    Page, PageKey, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
+    Alignment, Call, Capabilities, Counters, Deadline, Error, Expiry, Get, Namespace, Outcomes, Page,
+    PageKey, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
 };
 use std::ffi::CString;
 use std::sync::Arc;
@@ -22,11 +21,11 @@ const QUESTIONS: usize = 32;
 /// Gets that a batch has at least to be worth the ring: a lone page is faster by plain calls.
 const RING_BATCH_MIN: usize = 2;
 
-/// Bytes of the largest page that `engine=auto` gives to the ring: from 256 KiB up, workers were faster.
+/// Bytes of the largest page that `engine=auto` gives to a ring: from 256 KiB up, workers were faster.
 const RING_PAGE_MAX: usize = 128 * 1024;
 
-/// What a worker does with a read that the ring is done with.
-type Ended = Box<dyn FnOnce(&View, &mut Slot) -> Result<Option<Page>> + Send>;
+/// Bytes of the largest page that a lone get reads on its caller's thread.
+const ALONE_PAGE_MAX: usize = 1 << 20;
 
 /// Pages of one namespace, in files.
 #[derive(Debug)]
@@ -69,7 +68,7 @@ impl View {
         }
     }
 
-    fn answer<T>(&self, reply: Reply<T>, outcome: Result<T>) {
+    pub(crate) fn answer<T>(&self, reply: Reply<T>, outcome: Result<T>) {
         if outcome.is_err() {
             Counters::add(&self.counters.errors, 1);
         }
@@ -112,7 +111,7 @@ impl FileBackend {
         })
     }
 
-    /// A get for the ring, and what becomes of it.
+    /// A get for a ring.
     fn read(
         &self,
         root: usize,
@@ -121,40 +120,9 @@ impl FileBackend {
         reply: Reply<Option<Page>>,
         deadline: Option<Instant>,
     ) -> Read {
-        let view = Arc::clone(&self.view);
-        let counters = Arc::clone(&self.view.counters);
-        let key = get.key;
-        let finish = move |completed: Completed<'_>| {
-            let block = view.files.roots[root].block();
-            let ended: Ended = match completed {
-                Completed::Whole(page, tail) => {
-                    let trailer = Trailer::decode(tail, block);
-                    Box::new(move |view, slot| view.at(root).end_read(&key, page, trailer, slot))
-                }
-                Completed::Absent(page) => Box::new(move |view, _| {
-                    view.at(root).count_miss();
-                    drop(page);
-                    Ok(None)
-                }),
-                Completed::Unclear(page) => Box::new(move |view, slot| view.at(root).get(&key, page, slot)),
-                Completed::Late(page) => Box::new(move |_, _| {
-                    drop(page);
-                    Err(late())
-                }),
-                Completed::Lost => Box::new(|_, _| Err(lost())),
-            };
-            // What the kernel has done is judged, however late it is.
-            let run = move |turn: Turn<'_>| {
-                if let Turn::Go(slot) = turn {
-                    let outcome = ended(&view, slot);
-                    view.answer(reply, outcome);
-                }
-            };
-            Job { deadline: None, run: Box::new(run), counters }
-        };
         let path = CString::new(path).expect("digests and keys have no zero byte");
-        let view = Arc::clone(&self.view);
-        Read { view, root, path, flags, tail_len, page: get.into, deadline, finish: Box::new(finish) }
+        let asked = Asked { view: Arc::clone(&self.view), root, key: get.key, reply };
+        Read { asked, path, flags, tail_len, page: get.into, deadline }
     }
 
     /// One job for every few keys, each of which `act` does.
@@ -185,7 +153,7 @@ impl FileBackend {
     }
 
     fn job(&self, deadline: Option<Instant>, run: impl FnOnce(Turn<'_>) + Send + 'static) -> Job {
-        Job { deadline, run: Box::new(run), counters: Arc::clone(&self.view.counters) }
+        Job { deadline, run: Box::new(run), counters: Arc::clone(&self.view.counters), waits: true }
     }
 
     fn submit<T: Send + 'static>(
@@ -196,9 +164,20 @@ impl FileBackend {
         deadline: Option<Instant>,
         expiry: Expiry,
     ) -> Pending<Outcomes<T>> {
-        match self.engine.submit(lane, jobs, reads) {
+        let begun = self.engine.submit(lane, jobs, reads);
+        self.submitted(begun, outcomes, deadline, expiry)
+    }
+
+    fn submitted<T: Send + 'static>(
+        &self,
+        begun: std::result::Result<(), (Error, Vec<Job>, Vec<Read>)>,
+        outcomes: Pending<Outcomes<T>>,
+        deadline: Option<Instant>,
+        expiry: Expiry,
+    ) -> Pending<Outcomes<T>> {
+        match begun {
             Ok(()) => {
-                if let Some(deadline) = deadline {
+                if let Some(deadline) = deadline.filter(|_| !expiry.is_over()) {
                     self.engine.expire_at(deadline, expiry, &self.view.counters);
                 }
             }
@@ -212,9 +191,12 @@ impl FileBackend {
         outcomes
     }
 
-    fn suits_ring(&self) -> bool {
-        let asked = self.view.files.options.engine == Engine::IoUring;
-        asked || self.view.namespace.layout().page_len() <= RING_PAGE_MAX
+    fn suits_ring(&self, alone: bool) -> bool {
+        let page_len = self.view.namespace.layout().page_len();
+        if alone {
+            return page_len <= ALONE_PAGE_MAX;
+        }
+        self.view.files.options.engine == Engine::IoUring || page_len <= RING_PAGE_MAX
     }
 
     /// `None` where it is too far away to be told.
@@ -227,11 +209,6 @@ impl FileBackend {
     }
 }
 
-/// The error of a page that a failed ring took with it.
-fn lost() -> Error {
-    Error::new(ErrorKind::Io, "get page").why("the ring failed while the kernel had the page").retryable()
-}
-
 fn lane(priority: Priority, normal: Lane, background: Lane) -> Lane {
     if priority == Priority::Normal { normal } else { background }
 }
@@ -239,7 +216,14 @@ fn lane(priority: Priority, normal: Lane, background: Lane) -> Lane {
 impl StorageBackend for FileBackend {
     fn capabilities(&self) -> Capabilities {
         let aligned = self.view.files.roots.iter().filter_map(crate::root::Root::direct).max();
-        Capabilities::new(aligned.unwrap_or(Alignment::NONE), false)
+        let mut capabilities = Capabilities::new(aligned.unwrap_or(Alignment::NONE), false);
+        if self.engine.rings().is_some() && aligned.is_some() {
+            // The tail, and the block beyond that shows when a file is longer.
+            let files = (0..self.view.files.roots.len()).map(|root| self.view.at(root).shape());
+            let room = files.map(|shape| shape.tail_len() + shape.block.bytes());
+            capabilities.room = room.max().unwrap_or(0);
+        }
+        capabilities
     }
 
     fn batch_set(&self, batch: Vec<Put>, call: Call) -> Pending<Outcomes<Stored>> {
@@ -256,7 +240,8 @@ impl StorageBackend for FileBackend {
         let (replies, outcomes, expiry) = replies(batch.len());
         let deadline = self.deadline(call);
         let (mut reads, mut jobs) = (Vec::new(), Vec::new());
-        let ring = self.engine.has_ring() && batch.len() >= RING_BATCH_MIN && self.suits_ring();
+        let alone = batch.len() < RING_BATCH_MIN;
+        let ring = self.engine.rings().is_some() && self.suits_ring(alone);
         for (get, reply) in batch.into_iter().zip(replies) {
             if get.into.is_claimed() {
                 // Contract 6: a claimed slot may be used again once its get is answered.
@@ -267,6 +252,10 @@ impl StorageBackend for FileBackend {
                 Some(plan) => reads.push(self.read(root, plan, get, reply, deadline)),
                 None => jobs.push(self.get_job(get, reply, deadline)),
             }
+        }
+        if alone && let Some(read) = reads.pop() {
+            let begun = self.engine.read_alone(read);
+            return self.submitted(begun, outcomes, deadline, expiry);
         }
         self.submit(lane, (jobs, reads), outcomes, deadline, expiry)
     }

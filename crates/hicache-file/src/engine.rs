@@ -4,10 +4,10 @@
 //! system call is over when it returns (invariant 4). A deadline answers the caller; the job, if it has begun,
 //! goes on to its end and only then gives its pages back.
 
-use crate::ring::{Completed, Read, Ring};
+use crate::asked::Completed;
+use crate::ring::{Begun, Read, Rings};
 use crate::slot::Slot;
-use crate::sys::Sys;
-use hicache_core::{Alignment, Counters, Error, ErrorKind, Expiry, Pending, Reply, Result, replies};
+use hicache_core::{Counters, Error, ErrorKind, Expiry, Fallback, Pending, Reply, Result, replies};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
@@ -22,6 +22,9 @@ const JOBS_MAX: usize = 64 * 1024;
 
 /// Every so many jobs, the last lane that has one goes first, so that none waits for ever.
 const FAIR_EVERY: u64 = 8;
+
+/// Bytes of pages that one more worker is woken for to judge.
+const JUDGED_LEN: usize = 2 << 20;
 
 /// Ended waits that may lie in the watch's heap before it is cleaned.
 const ENDED_MAX: usize = 1024;
@@ -45,6 +48,8 @@ pub(crate) struct Job {
     pub(crate) run: Box<dyn FnOnce(Turn<'_>) + Send>,
     /// Counts a panic.
     pub(crate) counters: Arc<Counters>,
+    /// It may wait for the medium, so that what is queued behind it wants another worker.
+    pub(crate) waits: bool,
 }
 
 /// What a worker gives a job.
@@ -61,16 +66,18 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     watch: Option<JoinHandle<()>>,
-    ring: Option<Ring>,
+    rings: Option<Rings>,
 }
 
-/// Where the ring sends its reads to be judged.
+/// Where rings send their reads to be judged.
 #[derive(Clone, Debug)]
 pub(crate) struct Sink(Arc<Shared>);
 
 impl Sink {
-    /// One job for each read that the ring has no more.
-    pub(crate) fn finish(&self, jobs: Vec<Job>) {
+    /// One job for each read that a ring has no more; `len` bytes of pages in all are to be judged.
+    ///
+    /// Judging is short: one worker is woken for many pages, and wakes another when it meets one that takes longer.
+    pub(crate) fn finish(&self, jobs: Vec<Job>, len: usize) {
         if jobs.is_empty() {
             return;
         }
@@ -80,13 +87,18 @@ impl Sink {
         queue.waiting += count;
         queue.lanes[Lane::Read as usize].extend(jobs);
         drop(queue);
-        self.0.wake(count);
+        self.0.wake(count.min(1 + len / JUDGED_LEN));
     }
 
-    /// `count` reads will have no job: their makers panicked.
+    /// `count` reads will have no job: they are over, or their makers panicked.
     pub(crate) fn lose(&self, count: usize) {
-        lock(&self.0.queue).away -= count;
-        self.0.work.notify_all();
+        let mut queue = lock(&self.0.queue);
+        queue.away -= count;
+        let ends = queue.closed && queue.away == 0;
+        drop(queue);
+        if ends {
+            self.0.work.notify_all();
+        }
     }
 }
 
@@ -103,7 +115,9 @@ struct Queue {
     lanes: [VecDeque<Job>; LANES],
     waiting: usize,
     taken: u64,
-    /// Reads that the ring has; each comes back as a job.
+    /// Workers that wait for a job.
+    idle: usize,
+    /// Reads that rings have; each comes back as a job.
     away: usize,
     closed: bool,
     workers: usize,
@@ -129,7 +143,7 @@ struct Wait {
 impl Engine {
     /// Starts one worker for each slot.
     pub(crate) fn start(slots: Vec<Slot>) -> io::Result<Self> {
-        let mut engine = Self { shared: Arc::default(), workers: Vec::new(), watch: None, ring: None };
+        let mut engine = Self { shared: Arc::default(), workers: Vec::new(), watch: None, rings: None };
         for slot in slots {
             let shared = Arc::clone(&engine.shared);
             lock(&shared.queue).workers += 1;
@@ -142,7 +156,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Takes one batch, whole or not at all: jobs for the workers, reads for the ring. One lock, one wake of each.
+    /// Takes one batch, whole or not at all: jobs for the workers, reads for a ring. One lock, one wake of each.
     pub(crate) fn submit(
         &self,
         lane: Lane,
@@ -162,35 +176,62 @@ impl Engine {
         queue.lanes[lane as usize].extend(jobs);
         drop(queue);
         self.shared.wake(jobs_count);
-        let refused = match &self.ring {
+        let refused = match &self.rings {
             _ if reads_count == 0 => Vec::new(),
-            Some(ring) => ring.submit(reads).err().unwrap_or_default(),
+            Some(rings) => rings.submit(reads).err().unwrap_or_default(),
             None => reads,
         };
-        // The ring is gone: workers read.
-        let redone = refused.into_iter().map(|read| (read.finish)(Completed::Unclear(read.page)));
-        Sink(Arc::clone(&self.shared)).finish(redone.collect());
+        // The rings are gone: workers read.
+        let redone = refused.into_iter().map(|read| read.asked.job(Completed::Unclear(read.page)));
+        self.sink().finish(redone.collect(), 0);
         Ok(())
     }
 
-    /// Adds a ring, which reads from now on.
-    pub(crate) fn add_ring(
+    /// Reads a lone page on this thread, for as long as a medium needs that is well; a worker does the rest.
+    pub(crate) fn read_alone(&self, read: Read) -> std::result::Result<(), (Error, Vec<Job>, Vec<Read>)> {
+        let Some(rings) = &self.rings else { return self.submit(Lane::Read, Vec::new(), vec![read]) };
+        let mut queue = lock(&self.shared.queue);
+        if queue.closed {
+            return Err((closed(), Vec::new(), vec![read]));
+        }
+        // From here on the workers stay until it is over.
+        queue.away += 1;
+        drop(queue);
+        let mut left = None;
+        let begun = rings.lones.begin(read, |asked, completed| left = asked.settle(completed));
+        let job = match begun {
+            Begun::Over => left,
+            Begun::Not(read) => Some(read.asked.job(Completed::Unclear(read.page))),
+            Begun::Goes(lone) => Some(lone.job()),
+        };
+        match job {
+            Some(job) => self.sink().finish(vec![job], 0),
+            None => self.sink().lose(1),
+        }
+        Ok(())
+    }
+
+    fn sink(&self) -> Sink {
+        Sink(Arc::clone(&self.shared))
+    }
+
+    /// Adds rings, made by `start` of where their reads are to go. They read from now on.
+    pub(crate) fn add_rings(
         &mut self,
-        depth: u32,
-        block: Alignment,
-        sys: Sys,
+        start: impl FnOnce(&Sink) -> std::result::Result<Rings, String>,
     ) -> std::result::Result<(), String> {
-        self.ring = Some(Ring::start(depth, block, sys, Sink(Arc::clone(&self.shared)))?);
+        self.rings = Some(start(&self.sink())?);
         Ok(())
     }
 
-    pub(crate) fn has_ring(&self) -> bool {
-        self.ring.as_ref().is_some_and(|ring| ring.failure().is_none())
+    /// The rings, if any of them reads.
+    pub(crate) fn rings(&self) -> Option<&Rings> {
+        self.rings.as_ref().filter(|rings| rings.work())
     }
 
-    /// Why the ring that there was reads no more.
-    pub(crate) fn ring_failure(&self) -> Option<String> {
-        self.ring.as_ref()?.failure()
+    /// What the rings that there were to be go without.
+    pub(crate) fn ring_fallbacks(&self) -> Vec<Fallback> {
+        self.rings.as_ref().map(Rings::fallbacks).unwrap_or_default()
     }
 
     /// Ends the wait for a batch at `deadline`.
@@ -240,7 +281,7 @@ impl Engine {
             Turn::Go(slot) => reply.send(act(slot)),
             Turn::Late => reply.send(Err(late())),
         };
-        let job = Job { deadline: None, run: Box::new(run), counters: Arc::default() };
+        let job = Job { deadline: None, run: Box::new(run), counters: Arc::default(), waits: true };
         if let Err((error, ..)) = self.submit(lane, vec![job], Vec::new()) {
             return Pending::ready(Err(error));
         }
@@ -265,12 +306,13 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 }
 
 impl Shared {
-    /// Wakes workers for `count` new jobs.
+    /// Wakes `count` workers for new jobs.
     fn wake(&self, count: usize) {
-        if count == 1 {
-            self.work.notify_one();
-        } else {
+        let idle = lock(&self.queue).idle;
+        if count >= idle {
             self.work.notify_all();
+        } else {
+            (0..count).for_each(|_| self.work.notify_one());
         }
     }
 
@@ -303,6 +345,9 @@ impl Shared {
         let mut queue = lock(&self.queue);
         loop {
             if let Some(job) = queue.take() {
+                if job.waits && queue.waiting > 0 && queue.idle > 0 {
+                    self.work.notify_one();
+                }
                 return Some(job);
             }
             if queue.closed && queue.away == 0 {
@@ -310,7 +355,9 @@ impl Shared {
                 self.work.notify_all();
                 return None;
             }
+            queue.idle += 1;
             queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
         }
     }
 
@@ -372,7 +419,7 @@ impl Drop for Engine {
         lock(&self.shared.queue).closed = true;
         self.shared.work.notify_all();
         self.workers.drain(..).for_each(join);
-        drop(self.ring.take());
+        drop(self.rings.take());
         lock(&self.shared.watch).closed = true;
         self.shared.deadline.notify_all();
         self.watch.take().into_iter().for_each(join);

@@ -1,6 +1,6 @@
 //! Options of a file store.
 
-use crate::ring::DEPTH_MAX;
+use crate::ring::{DEPTH_MAX, RINGS_MAX};
 use hicache_core::{CommonOptions, OptionSpec, Result, StoreOptions, parse_bool, parse_count};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub enum Engine {
     /// The best there is.
     #[default]
     Auto,
-    /// A ring for reads; threads for the rest.
+    /// Rings for reads; threads for the rest.
     IoUring,
     /// A pool of threads, one page each at a time.
     Threads,
@@ -50,7 +50,9 @@ pub struct FileOptions {
     pub engine: Engine,
     /// Threads of the engine; `None`: 4 a core, at most 32.
     pub threads: Option<NonZeroU32>,
-    /// Reads that the ring has in flight; `None`: what was measured best.
+    /// Rings, each with a thread of its own, among which batches are dealt.
+    pub rings: NonZeroU32,
+    /// Reads that a ring has in flight; `None`: what was measured best.
     pub depth: Option<NonZeroU32>,
     /// Checksums are written, and pages without one are not trusted.
     pub checksum: bool,
@@ -69,6 +71,7 @@ impl Default for FileOptions {
             direct: Direct::default(),
             engine: Engine::default(),
             threads: None,
+            rings: NonZeroU32::MIN,
             depth: None,
             checksum: true,
             durability: Durability::default(),
@@ -95,14 +98,16 @@ const DIRECT: OptionSpec = OptionSpec {
 };
 const ENGINE: OptionSpec = spec("engine", "auto, io_uring, threads", "auto", "what moves the bytes");
 const THREADS: OptionSpec = spec("threads", "number", "4 a core, at most 32", "threads of the engine");
-const DEPTH: OptionSpec = spec("depth", "number", "32", "reads that the ring has in flight");
+const DEPTH: OptionSpec = spec("depth", "number", "32", "reads that a ring has in flight");
+const RINGS: OptionSpec = spec("rings", "number", "1", "rings that batches of gets are dealt among");
 const CHECKSUM: OptionSpec =
     spec("checksum", "bool", "true", "write checksums, and trust no page without one");
 const DURABILITY: OptionSpec =
     spec("durability", "none, sync", "none", "whether a set answers after the page is on the device");
 
 /// The options that a URL, a file or the environment can set, besides the common ones.
-pub const OPTIONS: &[OptionSpec] = &[FORMAT, DIR, DIRECT, ENGINE, THREADS, DEPTH, CHECKSUM, DURABILITY];
+pub const OPTIONS: &[OptionSpec] =
+    &[FORMAT, DIR, DIRECT, ENGINE, THREADS, RINGS, DEPTH, CHECKSUM, DURABILITY];
 
 /// Most threads of an engine.
 const THREADS_MAX: u32 = 1024;
@@ -122,6 +127,7 @@ impl FileOptions {
             direct: options.take(&DIRECT, parse_direct)?.unwrap_or(default.direct),
             engine: options.take(&ENGINE, parse_engine)?.unwrap_or(default.engine),
             threads: options.take(&THREADS, parse_threads)?,
+            rings: options.take(&RINGS, parse_rings)?.unwrap_or(default.rings),
             depth: options.take(&DEPTH, parse_depth)?,
             checksum: options.take(&CHECKSUM, parse_bool)?.unwrap_or(default.checksum),
             durability: options.take(&DURABILITY, parse_durability)?.unwrap_or(default.durability),
@@ -168,6 +174,13 @@ fn parse_engine(text: &str) -> Result<Engine, String> {
 fn parse_threads(text: &str) -> Result<NonZeroU32, String> {
     match parse_count(text) {
         Ok(count) if count.get() > THREADS_MAX => Err(format!("at most {THREADS_MAX}")),
+        parsed => parsed,
+    }
+}
+
+fn parse_rings(text: &str) -> Result<NonZeroU32, String> {
+    match parse_count(text) {
+        Ok(count) if count.get() > RINGS_MAX => Err(format!("at most {RINGS_MAX}")),
         parsed => parsed,
     }
 }

@@ -277,25 +277,18 @@ impl PageFiles<'_> {
         straight.then(|| (page_path(self.namespace.digest(), key), libc::O_DIRECT, shape.tail_len()))
     }
 
-    /// Ends a get whose page the ring has read whole, with this tail. What fails its check is read again, by rules
-    /// that know what to do with it.
-    pub(crate) fn end_read(
+    /// Serves a page that a ring has read whole. Gives it back when it is not what it should be: then it is to be
+    /// read again, by rules that know what to do with it.
+    pub(crate) fn serve_read(
         &self,
         key: &PageKey,
         into: PageMut,
-        trailer: std::result::Result<Trailer, Flaw>,
-        slot: &mut Slot,
-    ) -> Result<Option<Page>> {
-        let Ok(trailer) = trailer else { return self.get(key, into, slot) };
-        match self.judge(key, into, trailer) {
-            Ok((page, verified)) => {
-                let served = self.serve(page, verified, Mode::Direct(self.root.block()));
-                Counters::add(&self.counters.ring, u64::from(served.is_some()));
-                Ok(served)
-            }
-            Err((_, Some(into))) => self.get(key, into, slot),
-            Err((flaw, None)) => Err(self.root.failed("get page", "", io::Error::other(flaw.to_string()))),
-        }
+        trailer: Trailer,
+    ) -> std::result::Result<Option<Page>, Option<PageMut>> {
+        let (page, verified) = self.judge(key, into, trailer).map_err(|(_, into)| into)?;
+        let served = self.serve(page, verified, Mode::Direct(self.root.block()));
+        Counters::add(&self.counters.ring, u64::from(served.is_some()));
+        Ok(served)
     }
 
     pub(crate) fn count_miss(&self) {

@@ -3,7 +3,7 @@
 use crate::backend::FileBackend;
 use crate::engine::{Engine, Lane, closed};
 use crate::options::{self, FileOptions, OPTIONS};
-use crate::ring::DEPTH;
+use crate::ring::{DEPTH, Rings};
 use crate::root::{Root, namespace_folder};
 use crate::scan;
 use crate::slot::Slots;
@@ -11,8 +11,8 @@ use crate::sys::{Seam, Sys};
 use crate::writer;
 use async_trait::async_trait;
 use hicache_core::{
-    Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Result, Scan,
-    StorageBackend, Store, StoreFactory, Visitor,
+    Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Registrar, Result,
+    Scan, StorageBackend, Store, StoreFactory, Visitor,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -90,7 +90,7 @@ impl FileStore {
                 .because(error)
         })?;
         if options.engine != options::Engine::Threads {
-            fallbacks.extend(add_ring(&mut engine, &options, block, sys)?);
+            fallbacks.extend(add_rings(&mut engine, &options, block, sys)?);
         }
         let store = Self { files: Arc::new(Files { roots, options, fallbacks }), engine: Arc::new(engine) };
         store.sweep_beside();
@@ -115,15 +115,16 @@ impl FileStore {
     }
 }
 
-/// Adds a ring to the engine. Where there is none to be had, the threads do, which is told, unless it was asked for.
-fn add_ring(
+/// Adds rings to the engine. Where there are none to be had, the threads do, which is told, unless they were asked for.
+fn add_rings(
     engine: &mut Engine,
     options: &FileOptions,
     block: Alignment,
     sys: Sys,
 ) -> Result<Option<Fallback>> {
-    let depth = options.depth.map_or(DEPTH, NonZeroU32::get);
-    let Err(why) = engine.add_ring(depth, block, sys) else { return Ok(None) };
+    let (rings, depth) = (options.rings.get(), options.depth.map_or(DEPTH, NonZeroU32::get));
+    let added = engine.add_rings(|sink| Rings::start(rings, depth, block, sys, sink));
+    let Err(why) = added else { return Ok(None) };
     if options.engine == options::Engine::IoUring {
         return Err(Error::new(ErrorKind::Unsupported, "open store")
             .why(format_args!("the engine io_uring is asked for and does not work here: {why}"))
@@ -267,15 +268,19 @@ impl Store for FileStore {
         self.engine.run(Lane::BackgroundRead, move |slot| scan::walk(&files, &scan, slot, visitor))
     }
 
+    fn registrars(&self) -> Vec<Arc<dyn Registrar>> {
+        let registrar = self.engine.rings().map(|rings| Arc::new(rings.registrar()) as Arc<dyn Registrar>);
+        registrar.into_iter().collect()
+    }
+
     fn health(&self) -> Health {
-        let engine = if self.engine.has_ring() { "io_uring" } else { "threads" };
+        let rings = self.engine.rings();
+        let engine = if rings.is_some() { "io_uring" } else { "threads" };
         let mut health = Health::new(engine, "files");
         health.writable = self.files.roots.iter().all(Root::is_writable);
         health.fallbacks.clone_from(&self.files.fallbacks);
-        let failed = self.engine.ring_failure();
-        health
-            .fallbacks
-            .extend(failed.map(|why| Fallback { what: "io_uring", why: format!("the ring failed: {why}") }));
+        health.registered_len = rings.map_or(0, Rings::registered_len);
+        health.fallbacks.extend(self.engine.ring_fallbacks());
         health.fallbacks.extend(self.files.roots.iter().flat_map(Root::fallbacks));
         health.available_len = self.files.available_len();
         health

@@ -164,7 +164,7 @@ fn b043_eagain_eintr_and_short_transfers_end_well_or_as_an_error() {
             }
             rule_in(armed_in.fetch_add(1, Ordering::SeqCst))
         });
-        let stage = Stage::with(page_len, FileOptions::default(), seam);
+        let stage = Stage::with(page_len, stage::threads(), seam);
         stage.set(0).unwrap();
         armed.store(0, Ordering::SeqCst);
         assert_eq!(stage.set(1).unwrap(), Stored::Written, "case {case}");
@@ -179,7 +179,7 @@ fn b043_eagain_eintr_and_short_transfers_end_well_or_as_an_error() {
             let moves = matches!(call, SysCall::Read | SysCall::Write);
             (moves && armed_in.load(Ordering::SeqCst) == 1).then_some(verdict)
         });
-        let stage = Stage::with(page_len, FileOptions::default(), seam);
+        let stage = Stage::with(page_len, stage::threads(), seam);
         stage.set(0).unwrap();
         armed.store(1, Ordering::SeqCst);
         assert_eq!(stage.set(1).unwrap_err().kind(), ErrorKind::Io);

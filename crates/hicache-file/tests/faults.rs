@@ -113,7 +113,7 @@ impl std::task::Wake for Panics {
 
 #[test]
 fn a_waker_that_panics_stops_neither_the_workers_nor_the_deadlines() {
-    let (stage, gate, armed) = gated(SysCall::Read, FileOptions::default());
+    let (stage, gate, armed) = gated(SysCall::Read, stage::threads());
     stage.set(1).unwrap();
     armed.store(true, Ordering::SeqCst);
     let mut pending = stage.backend.batch_get(vec![Get { key: key(1), into: stage.page() }], soon());
@@ -306,13 +306,36 @@ fn b057_descriptors_come_back_after_every_phase() {
     if !in_child("b057_descriptors_come_back_after_every_phase") {
         return;
     }
+    descriptors_come_back(FileOptions { engine: Engine::Auto, ..Default::default() });
+    let stage = descriptors_come_back(stage::threads());
+    // Somebody else takes all descriptors.
+    let mut taken = Vec::new();
+    let limit = std::process::Command::new("prlimit")
+        .args([&format!("--pid={}", std::process::id()), "--nofile=64:64"])
+        .status();
+    if !limit.is_ok_and(|status| status.success()) {
+        return stage::skip("b057_descriptors_come_back_after_every_phase", "needs prlimit of util-linux");
+    }
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    let error = stage.get(200).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+    assert!(error.to_string().contains("ulimit -n"), "{error}");
+    drop(taken);
+    assert!(stage.get(200).unwrap());
+}
+
+fn descriptors_come_back(options: FileOptions) -> Stage {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let (on, armed) = switch();
     let rule = seam(move |call, _| {
         (call == SysCall::Write && on.load(Ordering::SeqCst)).then_some(Verdict::Fail(libc::ENOSPC))
     });
-    let stage = Stage::with(4096, FileOptions::default(), rule);
+    let stage = Stage::with(4096, options, rule);
     stage.set(0).unwrap();
+    // A lone get leaves its ring for the next.
+    assert!(stage.get(0).unwrap());
     let baseline = open();
     for n in 0..2_000 {
         let _ = stage.set(n % 300).unwrap();
@@ -332,22 +355,7 @@ fn b057_descriptors_come_back_after_every_phase() {
     }
     assert_eq!(open(), baseline, "gets of damaged files");
     assert!(stage::leftovers(&stage.dir).iter().all(|file| file.to_str().unwrap().contains(".bad-")));
-    // Somebody else takes all descriptors.
-    let mut taken = Vec::new();
-    let limit = std::process::Command::new("prlimit")
-        .args([&format!("--pid={}", std::process::id()), "--nofile=64:64"])
-        .status();
-    if !limit.is_ok_and(|status| status.success()) {
-        return stage::skip("b057_descriptors_come_back_after_every_phase", "needs prlimit of util-linux");
-    }
-    while let Ok(file) = std::fs::File::open("/dev/null") {
-        taken.push(file);
-    }
-    let error = stage.get(200).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
-    assert!(error.to_string().contains("ulimit -n"), "{error}");
-    drop(taken);
-    assert!(stage.get(200).unwrap());
+    stage
 }
 
 /// A gate that a seam's reads wait at.
@@ -392,7 +400,7 @@ fn soon() -> Call {
 
 #[test]
 fn a_read_that_outlives_its_deadline_answers_in_time_and_keeps_its_page_until_it_ends() {
-    let (stage, gate, armed) = gated(SysCall::Read, FileOptions::default());
+    let (stage, gate, armed) = gated(SysCall::Read, stage::threads());
     stage.set(1).unwrap();
     armed.store(true, Ordering::SeqCst);
     let into = stage.page();
@@ -410,7 +418,7 @@ fn a_read_that_outlives_its_deadline_answers_in_time_and_keeps_its_page_until_it
 
 #[test]
 fn a_get_into_a_claimed_slot_answers_only_when_nothing_can_write_to_it() {
-    let (stage, gate, armed) = gated(SysCall::Read, FileOptions::default());
+    let (stage, gate, armed) = gated(SysCall::Read, stage::threads());
     stage.set(1).unwrap();
     armed.store(true, Ordering::SeqCst);
     let into = stage.pool.claim(PageIndex::new(5)).unwrap();

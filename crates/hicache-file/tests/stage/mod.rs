@@ -5,7 +5,7 @@ use hicache_core::{
     Alignment, Backing, Depth, Found, HostPool, HugePages, Namespace, Page, PageKey, PageLayout, PageMut,
     Put, RegionSpec, Result, Scan, StorageBackend, StorageBackendExt, Store, Stored, Strides,
 };
-use hicache_file::{FileOptions, FileStore, Seam, SysCall, Verdict};
+use hicache_file::{Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -199,6 +199,17 @@ pub(crate) fn seam(
         };
         which(call, number).unwrap_or(Verdict::Pass)
     }))
+}
+
+/// With the engine whose system calls a seam sees one by one.
+pub(crate) fn threads() -> FileOptions {
+    FileOptions { engine: Engine::Threads, ..Default::default() }
+}
+
+/// How often a test of a race tries: `HICACHE_TEST_REPEAT` times, or a few.
+pub(crate) fn repeats() -> usize {
+    std::env::var("HICACHE_TEST_REPEAT")
+        .map_or(5, |count| count.parse().expect("HICACHE_TEST_REPEAT is a number"))
 }
 
 pub(crate) fn eventually(holds: impl Fn() -> bool) {

@@ -1,0 +1,317 @@
+//! A ring's thread: takes reads in, keeps a bounded number of them with the kernel, and hands over what came of them.
+
+use super::kernel::{Issuer, Kernel, Parts, Step, WAKE, likely_cause, place};
+use super::record::{Record, tails};
+use super::registered::Registered;
+use super::{Inbox, Read, lock};
+use crate::asked::Completed;
+use crate::engine::{Job, Sink};
+use crate::sys::Sys;
+use hicache_core::{Alignment, Fallback, PageMut};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes in flight beyond which no read is added, so that large pages do not queue in the device for longer than they
+/// need to. One read is always let through.
+const BYTES_MAX: usize = 8 << 20;
+
+/// Completions that are worth waiting for together, while at least as many reads stay under way.
+const GATHERED_MAX: usize = 8;
+
+/// Turns that the kernel may refuse in a row before the ring is given up.
+const REFUSED_MAX: u32 = 10_000;
+
+/// Rings that may fail on one thread before it makes no more.
+const FAILURES_MAX: u32 = 4;
+
+/// What a ring is made with.
+#[derive(Clone)]
+pub(super) struct Setup {
+    pub(super) depth: u32,
+    pub(super) block: Alignment,
+    pub(super) sys: Sys,
+}
+
+/// One ring at work.
+pub(super) struct Turn {
+    kernel: Kernel,
+    setup: Setup,
+    inbox: Arc<Inbox>,
+    sink: Sink,
+    waiting: VecDeque<Read>,
+    /// Jobs of reads that are over, and the bytes of their pages.
+    done: Vec<Job>,
+    done_len: usize,
+    /// Reads that were taken in and not handed over.
+    owed: usize,
+    table: Vec<Option<Record>>,
+    free: Vec<usize>,
+    /// Tails and parts for as many reads as can begin.
+    spare: Vec<(PageMut, Parts)>,
+    registered: Registered,
+    bytes: usize,
+    /// Turns in a row that the kernel refused.
+    refused: u32,
+    armed: bool,
+}
+
+impl Turn {
+    pub(super) fn new(setup: Setup, inbox: Arc<Inbox>, sink: Sink) -> Result<Self, String> {
+        let mut kernel = Kernel::build(setup.depth, Issuer::One)?;
+        prove(&mut kernel, &setup.sys)
+            .map_err(|error| format!("io_uring_enter: {error}; {}", likely_cause(&error)))?;
+        let tails = tails(setup.depth, setup.block).map_err(|error| error.to_string())?;
+        let count = setup.depth as usize;
+        let registered = Registered::new(tails[0].pool().region(), &mut kernel);
+        Ok(Self {
+            kernel,
+            setup,
+            inbox,
+            sink,
+            waiting: VecDeque::new(),
+            done: Vec::new(),
+            done_len: 0,
+            owed: 0,
+            table: (0..count).map(|_| None).collect(),
+            free: (0..count).rev().collect(),
+            spare: tails.into_iter().map(|tail| (tail, Parts::default())).collect(),
+            registered,
+            bytes: 0,
+            refused: 0,
+            armed: false,
+        })
+    }
+
+    /// What the ring is without.
+    pub(super) fn without(&self) -> &[Fallback] {
+        &self.kernel.without
+    }
+
+    /// Reads until there will be no more. A ring that fails is replaced, a few times.
+    pub(super) fn run(mut self) {
+        for failures in 1.. {
+            let served = catch_unwind(AssertUnwindSafe(|| self.serve()));
+            // Unwinding would free what the kernel has.
+            let Err(error) = served.unwrap_or_else(|_| Err(io::Error::other("its thread panicked"))) else {
+                return;
+            };
+            let Some(next) = self.fail(&error, failures) else { return };
+            self = next;
+        }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            let stop = self.take_letters();
+            self.start_reads();
+            let in_flight = self.in_flight();
+            if stop && in_flight == 0 && self.waiting.is_empty() {
+                self.hand_over();
+                return Ok(());
+            }
+            let limit = self.let_go_of_late();
+            if self.done.is_empty() {
+                self.arm();
+                self.enter((in_flight / 2).clamp(1, GATHERED_MAX), limit)?;
+            }
+            self.reap();
+            self.hand_over();
+            self.kernel.check_overflow()?;
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+
+    fn hand_over(&mut self) {
+        self.owed -= self.done.len();
+        self.sink.finish(std::mem::take(&mut self.done), std::mem::take(&mut self.done_len));
+    }
+
+    /// Moves what came in to what waits. True when no more will come.
+    fn take_letters(&mut self) -> bool {
+        let mut letters = lock(&self.inbox.letters);
+        self.owed += letters.reads.len();
+        self.waiting.append(&mut letters.reads);
+        let errands = std::mem::take(&mut letters.errands);
+        let stop = letters.stop;
+        drop(letters);
+        for errand in errands {
+            let missed = self.registered.follow(&errand, &mut self.kernel);
+            self.inbox.tell(missed, self.registered.len());
+            // Whoever waits for it goes on.
+            drop(errand);
+        }
+        stop
+    }
+
+    /// Starts what there is room for, and ends what is too late.
+    fn start_reads(&mut self) {
+        while let Some(read) = self.waiting.front() {
+            if self.in_flight() > 0 && self.bytes + read.page.len() > BYTES_MAX {
+                break;
+            }
+            let Some(index) = self.free.pop() else { break };
+            let Some(read) = self.waiting.pop_front() else { break };
+            if read.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.free.push(index);
+                self.done.push(read.asked.job(Completed::Late(read.page)));
+                continue;
+            }
+            self.bytes += read.page.len();
+            let (tail, parts) = self.spare.pop().expect("as many as reads in flight");
+            let mut record = Record::new(read, tail, parts, self.setup.block);
+            record.buffer = self.registered.buffer_of(&record, &self.kernel);
+            self.kernel.push_chain(index, self.table[index].insert(record));
+        }
+    }
+
+    /// Asks the kernel to let go of reads whose deadline has passed. How long it is until the next.
+    fn let_go_of_late(&mut self) -> Option<Duration> {
+        let first = self.waiting.front().and_then(|read| read.deadline);
+        let records = self.table.iter().flatten().filter(|record| !record.cancelled);
+        let next = records.filter_map(|record| record.read.deadline).chain(first).min()?;
+        let now = Instant::now();
+        if next > now {
+            return Some(next - now);
+        }
+        for (index, record) in self.table.iter_mut().enumerate() {
+            if let Some(record) = record
+                && !record.cancelled
+                && record.is_late(now)
+            {
+                record.cancelled = self.kernel.push_cancel(index);
+            }
+        }
+        // What never began has nothing to let go of.
+        for read in std::mem::take(&mut self.waiting) {
+            if read.deadline.is_some_and(|deadline| now >= deadline) {
+                self.done.push(read.asked.job(Completed::Late(read.page)));
+            } else {
+                self.waiting.push_back(read);
+            }
+        }
+        None
+    }
+
+    /// Waits for the inbox beside the reads.
+    fn arm(&mut self) {
+        if !self.armed {
+            self.armed = self.kernel.push_wake(self.inbox.wake.as_fd());
+        }
+    }
+
+    fn enter(&mut self, want: usize, limit: Option<Duration>) -> io::Result<()> {
+        match self.setup.sys.check_enter().and_then(|()| self.kernel.enter(want, limit)) {
+            Ok(()) => self.refused = 0,
+            // Interrupted, or short of something for a moment: completions make room.
+            Err(error) if passes(&error) && self.refused < REFUSED_MAX => self.refused += 1,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Ends the reads that are over.
+    fn reap(&mut self) {
+        while let Some((data, result)) = self.kernel.next() {
+            if data == WAKE {
+                self.armed = false;
+                self.inbox.empty();
+                continue;
+            }
+            let (index, step) = place(data);
+            let Some(Some(record)) = self.table.get_mut(index) else { continue };
+            let over = match step {
+                Some(step @ Step::Open) => {
+                    let opened = result >= 0;
+                    let path = || record.read.path.to_string_lossy().into_owned();
+                    record.told(step, if opened { result } else { self.setup.sys.completion(result, path) });
+                    if opened {
+                        self.kernel.push_opened(index, record, result);
+                    }
+                    // The rest of a chain whose opening failed is cancelled, and not told.
+                    !opened
+                }
+                Some(step @ (Step::Read | Step::Tail)) => {
+                    let path = || record.read.path.to_string_lossy().into_owned();
+                    let result =
+                        if step == Step::Read { self.setup.sys.completion(result, path) } else { result };
+                    record.told(step, result);
+                    false
+                }
+                Some(Step::Close) => true,
+                Some(Step::Cancel) | None => false,
+            };
+            if over && let Some(record) = self.table[index].take() {
+                self.free.push(index);
+                self.bytes -= record.read.page.len();
+                self.done_len += record.read.page.len();
+                let done = &mut self.done;
+                self.spare.push(record.end(|asked, completed| done.push(asked.job(completed))));
+            }
+        }
+    }
+
+    /// Nothing is freed that the kernel may have, and nobody left waiting. Gives the ring that goes on in its place;
+    /// where there is none, nothing more is taken in.
+    fn fail(mut self, error: &io::Error, failures: u32) -> Option<Self> {
+        for record in self.table.iter_mut().filter_map(Option::take) {
+            self.done.push(record.leak().job(Completed::Lost));
+        }
+        self.hand_over();
+        // Panics may have taken the rest.
+        self.sink.lose(self.owed - self.waiting.len());
+        let Self { kernel, setup, inbox, sink, waiting, registered, spare, .. } = self;
+        std::mem::forget((kernel, spare));
+        let next = if failures < FAILURES_MAX {
+            Self::new(setup, Arc::clone(&inbox), sink.clone())
+        } else {
+            Err(format!("{failures} rings failed on this thread"))
+        };
+        let mut letters = lock(&inbox.letters);
+        letters.failures.push(error.to_string());
+        match next {
+            Ok(mut next) => {
+                drop(letters);
+                tracing::error!(%error, failures, "a ring failed and is replaced; its pages are leaked");
+                next.owed = waiting.len();
+                next.waiting = waiting;
+                let missed = next.registered.take_over(registered, &mut next.kernel);
+                inbox.tell(missed, next.registered.len());
+                Some(next)
+            }
+            Err(why) => {
+                letters.given_up = true;
+                let late = std::mem::take(&mut letters.reads);
+                letters.errands.clear();
+                drop(letters);
+                tracing::error!(%error, why, "a ring failed; its pages are leaked, and others read from now on");
+                let reads = waiting.into_iter().chain(late);
+                let jobs = reads.map(|read| read.asked.job(Completed::Unclear(read.page)));
+                sink.finish(jobs.collect(), 0);
+                None
+            }
+        }
+    }
+}
+
+/// Whether the kernel may well take the next turn.
+fn passes(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+}
+
+/// A ring is trusted with pages only when it has told of an entry.
+fn prove(kernel: &mut Kernel, sys: &Sys) -> io::Result<()> {
+    let mut refused = 0;
+    loop {
+        match sys.check_enter().and_then(|()| kernel.prove()) {
+            Err(error) if passes(&error) && refused < REFUSED_MAX => refused += 1,
+            proven => return proven,
+        }
+    }
+}
