@@ -82,7 +82,9 @@ impl<'a> Replayer<'a> {
             }
             other => other,
         })?;
-        let pool = session::pool(session.memory(), &rules.layout, rules.pool_pages, &*backend)?;
+        let spec = session.memory();
+        let pool =
+            session::pool(spec, &rules.layout, rules.pool_pages, &*backend, &session.store().registrars())?;
         let (workload, counts, stats) = (Workload::new(), Counts::default(), Stats::default());
         let fallbacks = Vec::new();
         Ok(Self { session, backend, pool, rules, workload, interrupt, counts, stats, fallbacks })

@@ -7,7 +7,7 @@ use crate::report::Size;
 use crate::temporary::{self, Temporary};
 use hicache::{
     CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, Machine, Namespace, Opener, PageLayout,
-    PageMut, Pending, RegionSpec, StorageBackend, Store, memory_available,
+    PageMut, Pending, RegionSpec, Registrar, StorageBackend, Store, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ impl Session {
 
     /// Host memory for one page, this command's own whatever the option `allocator` says: nobody else is to map it.
     pub(crate) fn one_page(&self, layout: &PageLayout, backend: &dyn StorageBackend) -> Result<PageMut> {
-        let pool = pool(self.common.own_memory(), layout, 1, backend)?;
+        let pool = pool(self.common.own_memory(), layout, 1, backend, &[])?;
         Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
     }
 
@@ -233,14 +233,16 @@ impl Drop for Session {
     }
 }
 
-/// Host memory as `spec` says, of at least its length, for `slots` pages of `layout` as the backend wants them.
+/// Host memory as `spec` says, of at least its length, for `slots` pages of `layout` as the backend wants them, and
+/// known to `registrars`.
 pub(crate) fn pool(
     spec: RegionSpec,
     layout: &PageLayout,
     slots: u32,
     backend: &dyn StorageBackend,
+    registrars: &[Arc<dyn Registrar>],
 ) -> Result<HostPool> {
-    let strides = layout.strides(slots, backend.capabilities().alignment)?;
+    let strides = layout.strides_for(slots, &backend.capabilities())?;
     let len = strides.region_len();
     if let Some(available) = memory_available().filter(|available| len as u64 > available / 2) {
         return Err(hicache::Error::new(ErrorKind::InvalidArgument, "make pool")
@@ -253,7 +255,8 @@ pub(crate) fn pool(
             .into());
     }
     let region = RegionSpec { len: len.max(spec.len), ..spec }.map()?;
-    Ok(HostPool::new(region, strides, &[])?)
+    let registrars: Vec<&dyn Registrar> = registrars.iter().map(|registrar| &**registrar).collect();
+    Ok(HostPool::new(region, strides, &registrars)?)
 }
 
 /// What sets that so much memory is available: the limit of a container, or the machine.

@@ -78,6 +78,21 @@ fn layout(args: &BenchFile) -> Result<PageLayout> {
     }
 }
 
+/// A slot for each page of a batch, known to the store, every page of random bytes.
+fn pool(
+    args: &BenchFile,
+    session: &Session,
+    layout: &PageLayout,
+    backend: &dyn StorageBackend,
+) -> Result<HostPool> {
+    let (spec, slots) = (region_spec(args.memory, session.memory()), args.batch.get());
+    let pool = session::pool(spec, layout, slots, backend, &session.store().registrars())?;
+    for (mut page, seed) in pool.alloc(slots as usize).expect("a new pool").into_iter().zip(1..) {
+        workload::randomise(&mut page, seed);
+    }
+    Ok(pool)
+}
+
 impl<'a> Bench<'a> {
     fn new(
         args: &'a BenchFile,
@@ -93,13 +108,7 @@ impl<'a> Bench<'a> {
         let pages = args.pages.map_or_else(|| (FILL_LEN / page_len).max(batch), std::num::NonZeroU64::get);
         session.check_room("measure store", pages.saturating_mul(page_len + PAGE_OVERHEAD))?;
         let backend = session.backend(namespace.clone())?;
-        let pool =
-            session::pool(region_spec(args.memory, session.memory()), &layout, args.batch.get(), &*backend)?;
-        for (mut page, seed) in
-            pool.alloc(args.batch.get() as usize).expect("a new pool").into_iter().zip(1..)
-        {
-            workload::randomise(&mut page, seed);
-        }
+        let pool = pool(args, session, &layout, &*backend)?;
         let serial = (now as u64) << 1;
         let mut bench = Self { args, session, namespace, backend, pool, keys: Vec::new(), serial, interrupt };
         bench.keys = bench.next_keys(usize::try_from(pages).unwrap_or(usize::MAX))?;
@@ -147,7 +156,7 @@ impl<'a> Bench<'a> {
 
     /// First fill: keys that are not there, space that this store has not used.
     fn write(&mut self) -> Result<Step> {
-        let pages = self.frozen()?;
+        let mut pages = self.frozen()?;
         let mut meter = Meter::default();
         loop {
             meter.stretch(|meter| {
@@ -158,6 +167,10 @@ impl<'a> Bench<'a> {
             }
             self.session.renew(&self.namespace)?;
             self.backend = self.session.backend(self.namespace.clone())?;
+            // A new store does not know the old one's pool.
+            drop(pages);
+            self.pool = pool(self.args, self.session, self.namespace.layout(), &*self.backend)?;
+            pages = self.frozen()?;
         }
     }
 
