@@ -4,7 +4,7 @@ mod stage;
 
 use hicache_core::{Call, Deadline, ErrorKind, Get, Outcomes, Page, PageIndex, Pending, Store};
 use hicache_file::{Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
-use stage::{Stage, bytes, content, eventually, key, skip};
+use stage::{Stage, bytes, content, eventually, key, repeats, skip};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -158,23 +158,25 @@ fn gated(test: &str) -> Option<(Stage, Arc<Gate>)> {
 }
 
 fn soon() -> Call {
-    Call { deadline: Deadline::After(Duration::from_millis(40)), ..Default::default() }
+    Call { deadline: Deadline::After(Duration::from_millis(250)), ..Default::default() }
 }
 
 #[test]
 fn a_deadline_answers_while_the_ring_keeps_the_pages() {
     let Some((stage, gate)) = gated("a_deadline_answers_while_the_ring_keeps_the_pages") else { return };
-    gate.set(true);
-    let outcomes = get_all(&stage, 0..10, soon()).wait();
-    assert!(
-        outcomes
-            .iter()
-            .all(|outcome| outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Timeout))
-    );
-    assert_eq!(stage.pool.available(), stage.pool.slots() as usize - 10, "the ring has them still");
-    gate.set(false);
-    stage.all_slots_come_back();
-    all_right(get_all(&stage, 0..10, Call::default()).wait(), 0);
+    for _ in 0..repeats() {
+        gate.set(true);
+        let outcomes = get_all(&stage, 0..10, soon()).wait();
+        assert!(
+            outcomes
+                .iter()
+                .all(|outcome| outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Timeout))
+        );
+        assert_eq!(stage.pool.available(), stage.pool.slots() as usize - 10, "the ring has them still");
+        gate.set(false);
+        stage.all_slots_come_back();
+        all_right(get_all(&stage, 0..10, Call::default()).wait(), 0);
+    }
 }
 
 #[test]
@@ -182,16 +184,18 @@ fn claimed_slots_are_answered_only_when_the_ring_is_done_with_them() {
     let Some((stage, gate)) = gated("claimed_slots_are_answered_only_when_the_ring_is_done_with_them") else {
         return;
     };
-    gate.set(true);
-    let claim = |n: u64| stage.pool.claim(PageIndex::new(40 + n as u32)).unwrap();
-    let gets = (0..4).map(|n| Get { key: key(n), into: claim(n) }).collect();
-    let pending = stage.backend.batch_get(gets, soon());
-    eventually(|| gate.waiting.load(Ordering::SeqCst) > 0);
-    std::thread::sleep(Duration::from_millis(80));
-    assert!((0..4).all(|n| stage.pool.claim(PageIndex::new(40 + n)).is_err()), "the ring has them");
-    gate.set(false);
-    drop(pending.wait());
-    (0..4).for_each(|n| drop(claim(n)));
+    for _ in 0..repeats() {
+        gate.set(true);
+        let claim = |n: u64| stage.pool.claim(PageIndex::new(40 + n as u32)).unwrap();
+        let gets = (0..4).map(|n| Get { key: key(n), into: claim(n) }).collect();
+        let pending = stage.backend.batch_get(gets, soon());
+        eventually(|| gate.waiting.swap(0, Ordering::SeqCst) > 0);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!((0..4).all(|n| stage.pool.claim(PageIndex::new(40 + n)).is_err()), "the ring has them");
+        gate.set(false);
+        drop(pending.wait());
+        (0..4).for_each(|n| drop(claim(n)));
+    }
 }
 
 #[test]
@@ -200,7 +204,7 @@ fn b046_dropped_interest_leaves_the_pages_to_the_ring_until_it_is_done() {
     else {
         return;
     };
-    for _ in 0..50 {
+    for _ in 0..repeats() {
         gate.set(true);
         drop(get_all(&stage, 0..10, Call::default()));
         assert!(
@@ -214,7 +218,7 @@ fn b046_dropped_interest_leaves_the_pages_to_the_ring_until_it_is_done() {
 
 #[test]
 fn a_dropped_store_ends_the_reads_it_accepted_and_pools_outlive_it() {
-    for _ in 0..30 {
+    for _ in 0..repeats() {
         let test = "a_dropped_store_ends_the_reads_it_accepted_and_pools_outlive_it";
         let Some(stage) = stage(test, |_, _| Verdict::Pass) else { return };
         (0..20).for_each(|n| assert!(stage.set(n).is_ok()));
@@ -227,7 +231,7 @@ fn a_dropped_store_ends_the_reads_it_accepted_and_pools_outlive_it() {
 #[test]
 fn b047_a_ring_that_fails_answers_everybody_leaks_what_the_kernel_has_and_gives_way_to_threads() {
     let test = "b047_a_ring_that_fails_answers_everybody_leaks_what_the_kernel_has_and_gives_way_to_threads";
-    for errno in [libc::EBADF, libc::ENXIO] {
+    for errno in [libc::EBADF, libc::ENXIO].into_iter().cycle().take(2 * repeats()) {
         let broken = Arc::new(AtomicBool::new(false));
         let breaks = Arc::clone(&broken);
         let rule = move |call, _: &str| match call {
@@ -252,7 +256,7 @@ fn b047_a_ring_that_fails_answers_everybody_leaks_what_the_kernel_has_and_gives_
 #[test]
 fn a_panic_on_the_rings_thread_frees_nothing_that_the_kernel_has_and_hangs_nobody() {
     let test = "a_panic_on_the_rings_thread_frees_nothing_that_the_kernel_has_and_hangs_nobody";
-    for _ in 0..stage::repeats() {
+    for _ in 0..repeats() {
         let broken = Arc::new(AtomicBool::new(false));
         let breaks = Arc::clone(&broken);
         let rule = move |call, _: &str| {

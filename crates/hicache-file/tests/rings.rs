@@ -8,7 +8,7 @@ use hicache_core::{
 };
 use hicache_file::{Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
 use stage::{Stage, bytes, content, eventually, key, repeats, skip};
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -53,24 +53,24 @@ fn all_right(outcomes: Outcomes<Option<Page>>) {
     }
 }
 
-/// Notes the threads that completions come to.
-fn threads_of_completions() -> (Arc<Mutex<BTreeSet<String>>>, impl Fn(SysCall, &str) -> Verdict) {
-    let seen = Arc::new(Mutex::new(BTreeSet::new()));
-    let notes = Arc::clone(&seen);
-    let rule = move |call, _: &str| {
+/// The threads that completions come to.
+type Seen = Arc<Mutex<HashSet<ThreadId>>>;
+
+fn note_threads(seen: &Seen) -> impl Fn(SysCall, &str) -> Verdict + use<> {
+    let seen = Arc::clone(seen);
+    move |call, _: &str| {
         if call == SysCall::Completion {
-            let id: ThreadId = std::thread::current().id();
-            notes.lock().unwrap().insert(format!("{id:?}"));
+            seen.lock().unwrap().insert(std::thread::current().id());
         }
         Verdict::Pass
-    };
-    (seen, rule)
+    }
 }
 
 #[test]
 fn batches_are_dealt_among_all_rings() {
-    let (seen, rule) = threads_of_completions();
-    let Some(stage) = stage("batches_are_dealt_among_all_rings", options(3), rule) else { return };
+    let seen = Seen::default();
+    let test = "batches_are_dealt_among_all_rings";
+    let Some(stage) = stage(test, options(3), note_threads(&seen)) else { return };
     (0..8).for_each(|n| assert!(stage.set(n).is_ok()));
     (0..9).for_each(|_| all_right(get_all(&stage, &stage.pool, 0..8)));
     assert_eq!(seen.lock().unwrap().len(), 3);
@@ -105,16 +105,14 @@ fn b047_a_ring_that_fails_is_replaced_and_the_others_go_on() {
 
 #[test]
 fn a_lone_get_is_over_on_its_callers_thread() {
-    let (seen, rule) = threads_of_completions();
-    let Some(stage) = stage("a_lone_get_is_over_on_its_callers_thread", FileOptions::default(), rule) else {
-        return;
-    };
+    let seen = Seen::default();
+    let test = "a_lone_get_is_over_on_its_callers_thread";
+    let Some(stage) = stage(test, FileOptions::default(), note_threads(&seen)) else { return };
     (0..4).for_each(|n| assert!(stage.set(n).is_ok()));
     // A slow machine may take its time now and then, and then workers read for a while.
     eventually(|| {
         (0..4).for_each(|n| assert!(stage.get(n).unwrap()));
-        let here = format!("{:?}", std::thread::current().id());
-        seen.lock().unwrap().contains(&here) && stage.backend.stats().ring > 0
+        seen.lock().unwrap().contains(&std::thread::current().id()) && stage.backend.stats().ring > 0
     });
     assert!(!stage.get(99).unwrap(), "and a miss is a miss");
     stage.all_slots_come_back();
@@ -171,7 +169,7 @@ fn b010_children_that_are_forked_while_reads_are_in_flight_change_no_byte_of_the
     let test = "b010_children_that_are_forked_while_reads_are_in_flight_change_no_byte_of_them";
     let Some(stage) = stage(test, options(1), |_, _| Verdict::Pass) else { return };
     (0..20).for_each(|n| assert!(stage.set(n).is_ok()));
-    for _ in 0..10 * repeats() {
+    for _ in 0..repeats() {
         let into = stage.pool.alloc(20).unwrap();
         let gets = (0..20).zip(into).map(|(n, into)| Get { key: key(n), into }).collect();
         let pending = stage.backend.batch_get(gets, Call::default());
