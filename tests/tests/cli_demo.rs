@@ -156,6 +156,7 @@ fn the_doctor_looks_without_making_anything() {
         "o_direct",
         "dio_mem_align",
         "dio_offset_align",
+        "io_uring",
         "huge_pages_2mb",
         "huge_pages_1gb",
         "thp",

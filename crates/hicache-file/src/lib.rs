@@ -49,6 +49,7 @@ mod trailer;
 mod writer;
 
 pub use options::{Direct, Durability, Engine, FileOptions, OPTIONS};
+pub use ring::probe_io_uring;
 pub use store::FileStore;
 pub use sys::{Seam, SysCall, Verdict};
 pub use trailer::checksum;

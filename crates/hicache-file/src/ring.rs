@@ -38,6 +38,16 @@ pub(crate) const RINGS_MAX: u32 = 64;
 /// Reads in flight where the options do not say: what small pages need to fill a device's queue.
 pub(crate) const DEPTH: u32 = 32;
 
+/// Tries what the rings of a store need. Gives what they would go without here, or why there can be none: what was
+/// refused, and after a semicolon the likely cause and its cure.
+///
+/// # Errors
+///
+/// As text, what the kernel refused.
+pub fn probe_io_uring() -> Result<Vec<Fallback>, String> {
+    turn::probe()
+}
+
 /// A page to read.
 pub(crate) struct Read {
     pub(crate) asked: Asked,

@@ -381,12 +381,14 @@ fn b044_where_io_uring_is_refused_threads_do_and_the_reason_is_told() {
                 |what| health.fallbacks.iter().any(|told| told.what == what && told.why.contains(&wanted));
             assert!(told("registered_files") && told("registered_buffers"), "{health:?}");
             assert_eq!(stage.backend.stats().ring, 20);
+            assert!(hicache_file::probe_io_uring().unwrap().iter().all(|told| told.why.contains(&wanted)));
             return;
         }
         assert_eq!(health.engine, "threads");
         let told: Vec<_> = health.fallbacks.iter().filter(|fallback| fallback.what == "io_uring").collect();
         let [told] = told[..] else { panic!("told once: {health:?}") };
         assert!(told.why.contains(&wanted), "{}", told.why);
+        assert!(hicache_file::probe_io_uring().unwrap_err().contains(&wanted));
         let error = FileStore::open(stage.dir.join("../other"), options()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(&wanted) && error.to_string().contains("engine=auto"), "{error}");

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 mod directory;
 mod limits;
 mod memory;
+#[cfg(feature = "file")]
+mod rings;
 #[cfg(feature = "obj")]
 mod service;
 
@@ -39,6 +41,8 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
     if let Some(folder) = folder {
         directory::files(folder, &mut checks);
     }
+    #[cfg(feature = "file")]
+    rings::rows(&mut checks);
     memory::rows(&Machine::default(), &mut checks);
     limits::rows(&mut checks);
     if let Some(folder) = folder {

@@ -144,6 +144,11 @@ impl Registered {
         Self { chunks: BTreeMap::new(), pools: BTreeMap::new(), taken, tails }
     }
 
+    /// Whether it holds the ring's own tails, without which nothing else is of use.
+    pub(super) fn has_tails(&self) -> bool {
+        self.tails
+    }
+
     /// Does it. Gives what a pool goes without.
     pub(super) fn follow(&mut self, errand: &Errand, kernel: &mut Kernel) -> Option<Fallback> {
         match errand {

@@ -315,3 +315,19 @@ fn prove(kernel: &mut Kernel, sys: &Sys) -> io::Result<()> {
         }
     }
 }
+
+/// What a ring of this machine goes without, registered memory of its own included.
+pub(super) fn probe() -> Result<Vec<Fallback>, String> {
+    let mut kernel = Kernel::build(1, Issuer::One)?;
+    let refused = |error: io::Error| format!("io_uring_enter: {error}; {}", likely_cause(&error));
+    prove(&mut kernel, &Sys::default()).map_err(refused)?;
+    let tails = tails(1, Alignment::base_page()).map_err(|error| error.to_string())?;
+    let region = tails[0].pool().region();
+    let mut without = std::mem::take(&mut kernel.without);
+    if !Registered::new(region, &mut kernel).has_tails() && without.is_empty() {
+        let why =
+            "io_uring_register: memory is not taken; the limit of locked memory is too low; raise ulimit -l";
+        without.push(Fallback { what: "registered_buffers", why: why.to_owned() });
+    }
+    Ok(without)
+}
