@@ -122,3 +122,26 @@ fn keys_and_memory_are_measured_row_by_row() {
         assert_eq!(row.as_object().unwrap().len(), 7);
     }
 }
+
+#[test]
+fn a_report_with_plots_is_one_file_that_needs_nothing_from_elsewhere() {
+    let home = Home::new();
+    let page = home.path("report.html");
+    let html = ["--html", page.to_str().unwrap()];
+    let file = ["bench", "file", "--json", "--page-bytes", "64KiB", "--pages", "4", "--batch", "4"];
+    let keys = ["bench", "keys", "--json", "--seconds", "0.01"];
+    let alloc = ["bench", "alloc", "--json", "--bytes", "4MiB"];
+    for (arguments, plots) in [(&file[..], 5), (&keys, 2), (&alloc, 1)] {
+        home.run([arguments, &html].concat()).ended(0).json();
+        let text = std::fs::read_to_string(&page).unwrap();
+        assert!(text.starts_with("<!doctype html>") && text.trim_end().ends_with("</html>"));
+        assert_eq!(text.matches("<svg").count(), plots, "{text}");
+        assert!(text.contains(&format!("<code>hicache {}", arguments[..2].join(" "))), "{text}");
+        for banned in ["<script", "http:", "https:", "src=", "href=", "url(", "NaN"] {
+            assert!(!text.contains(banned), "{banned}: {text}");
+        }
+    }
+    let nowhere = home.path("no/such/report.html");
+    let ran = home.run([&keys[..], &["--html", nowhere.to_str().unwrap()]].concat()).ended(1);
+    assert!(ran.stderr.contains("report.html"), "{}", ran.stderr);
+}

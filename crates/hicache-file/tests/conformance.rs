@@ -1,7 +1,10 @@
 //! The contract, and the reference model, on files.
 
+mod stage;
+
 use hicache_file::{Direct, Engine, FileOptions, FileStore};
 use hicache_testkit::{Medium, Openers, Reopened, Subject, conformance, model};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 fn subject(name: &'static str, options: FileOptions) -> Subject {
@@ -23,6 +26,19 @@ fn direct_files_keep_the_contract_with_threads() {
         "file, threads",
         FileOptions { engine: Engine::Threads, ..Default::default() },
     ));
+}
+
+#[test]
+fn direct_files_keep_the_contract_with_rings() {
+    let temporary = tempfile::tempdir().unwrap();
+    let options =
+        FileOptions { engine: Engine::IoUring, rings: NonZeroU32::new(2).unwrap(), ..Default::default() };
+    if let Err(error) = FileStore::open(temporary.path().join("probe"), options.clone()) {
+        stage::skip("direct_files_keep_the_contract_with_rings", &format!("needs io_uring: {error}"));
+        return;
+    }
+    conformance::all(&subject("file, io_uring", options.clone()));
+    model::check(&subject("file, io_uring", options), 40);
 }
 
 #[test]

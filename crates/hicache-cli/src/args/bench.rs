@@ -60,6 +60,9 @@ pub(crate) struct BenchFile {
     /// What the read step finds in the kernel's page cache
     #[arg(long, default_value = "cold")]
     pub(crate) cache: Cache,
+    /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// Options of the store that have a flag of their own here. The store judges them.
@@ -145,6 +148,9 @@ pub(crate) struct BenchKeys {
     /// How long each page size is measured
     #[arg(long, value_name = "N", default_value = "0.5", value_parser = parse_seconds)]
     pub(crate) seconds: Duration,
+    /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// `bench alloc`.
@@ -153,6 +159,9 @@ pub(crate) struct BenchAlloc {
     /// Bytes of each region
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     pub(crate) bytes: u64,
+    /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 impl StoreFlags {

@@ -3,6 +3,7 @@
 mod alloc;
 mod figures;
 mod file;
+mod html;
 mod keys;
 #[cfg(feature = "obj")]
 mod obj;

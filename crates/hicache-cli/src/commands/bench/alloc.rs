@@ -1,5 +1,6 @@
 //! `hicache bench alloc`: how fast each kind of host memory is mapped and faulted in.
 
+use super::html::Report;
 use crate::args::BenchAlloc;
 use crate::failure::{Ending, Failure, Result};
 use crate::output::{self, Output};
@@ -67,6 +68,9 @@ pub(crate) fn run(args: &BenchAlloc, output: &mut Output) -> Result {
             }
         }
     }
+    if let Some(path) = &args.html {
+        html(&results).write(path)?;
+    }
     if output.is_json() {
         output.document(&json!({ "results": results }))?;
         return Ok(Ending::Done);
@@ -83,6 +87,17 @@ pub(crate) fn run(args: &BenchAlloc, output: &mut Output) -> Result {
         ))?;
     }
     Ok(Ending::Done)
+}
+
+fn html(results: &[Measured]) -> Report {
+    let mut report = Report::new("hicache bench alloc");
+    let bytes = results.iter().map(|row| row.bytes).max().unwrap_or(0);
+    report.fact("regions", format_args!("{} each, one after the other", Size(bytes)));
+    let name = |row: &Measured| {
+        format!("{}, {}, {} threads", row.backing, Size(row.page_size as u64), row.prefault_threads)
+    };
+    report.plot("mapped and faulted in, GB/s", results.iter().map(|row| (name(row), row.gb_per_s)));
+    report
 }
 
 fn measure(spec: &RegionSpec, threads: NonZeroU32) -> Result<Measured, hicache::AllocError> {

@@ -1,5 +1,6 @@
 //! What `hicache bench file` found, for scripts and for people, and how it asks for memory.
 
+use super::html::Report;
 use crate::args::{BenchFile, Memory};
 use crate::failure::Result;
 use crate::meter::Step;
@@ -32,6 +33,38 @@ pub(super) struct Figures {
 }
 
 impl Figures {
+    /// The page for people.
+    pub(super) fn html(&self) -> Report {
+        let mut report = Report::new("hicache bench file");
+        report.fact("pages", format_args!("{}, {} in a batch", Size(self.page_bytes), self.batch));
+        report.fact(
+            "store",
+            format_args!("format {}, engine {}, mode {}", self.format, self.engine, self.mode),
+        );
+        report.fact("depth", self.depth);
+        report.fact("memory", self.memory);
+        report.fact("cache", &self.cache);
+        let used = if self.checksum { "on" } else { "off" };
+        report.fact("checksum", format_args!("{used}; a core makes {:.1} GB/s", self.checksum_gb_per_s));
+        for missed in &self.fallbacks {
+            report.fact("without", format_args!("{}: {}", missed.what, missed.why));
+        }
+        let moves = [("write", &self.write), ("rewrite", &self.rewrite), ("read", &self.read)];
+        let all = moves.into_iter().chain([("exists", &self.exists)]);
+        let of =
+            |figure: fn(&Step) -> f64| move |(name, step): (&str, &Step)| (name.to_owned(), figure(step));
+        report.plot("rate, GB/s", moves.map(of(|step| step.gb_per_s)));
+        report.plot("CPU, seconds per GB", moves.map(of(|step| step.cpu_seconds_per_gb)));
+        report.plot("pages per second", all.clone().map(of(|step| step.pages_per_s)));
+        report.plot(
+            "latency of a batch, median, microseconds",
+            all.clone().map(of(|step| f64::from(step.p50_us))),
+        );
+        report
+            .plot("latency of a batch, 99 in 100, microseconds", all.map(of(|step| f64::from(step.p99_us))));
+        report
+    }
+
     /// The lines for people.
     pub(super) fn print(&self, output: &mut Output) -> Result<()> {
         for (name, step) in [("write", &self.write), ("rewrite", &self.rewrite), ("read", &self.read)] {

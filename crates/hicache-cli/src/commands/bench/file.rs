@@ -54,6 +54,9 @@ pub(crate) fn run(args: &BenchFile, output: &mut Output) -> Result {
         let report = measured?;
         cleared.map(|()| report)
     })?;
+    if let Some(path) = &args.html {
+        report.html().write(path)?;
+    }
     if output.is_json() {
         output.document(&report)?;
     } else {

@@ -1,5 +1,6 @@
 //! `hicache bench keys`: how many page keys one core makes a second.
 
+use super::html::Report;
 use crate::args::BenchKeys;
 use crate::failure::{Ending, Result};
 use crate::output::Output;
@@ -28,6 +29,9 @@ pub(crate) fn run(args: &BenchKeys, output: &mut Output) -> Result {
     let tokens: Vec<u64> = (0..TOKENS).map(|at| at * 7_919 % VOCABULARY).collect();
     let measure = |size: &usize| measure(&tokens, *size, args.seconds);
     let results = PAGE_SIZES.iter().map(measure).collect::<Result<Vec<_>>>()?;
+    if let Some(path) = &args.html {
+        html(&results).write(path)?;
+    }
     if output.is_json() {
         output.document(&json!({ "results": results }))?;
         return Ok(Ending::Done);
@@ -39,6 +43,17 @@ pub(crate) fn run(args: &BenchKeys, output: &mut Output) -> Result {
         ))?;
     }
     Ok(Ending::Done)
+}
+
+fn html(results: &[Measured]) -> Report {
+    let mut report = Report::new("hicache bench keys");
+    report.fact("prompt", format_args!("{TOKENS} tokens, on one core"));
+    let of = |figure: fn(&Measured) -> f64| {
+        results.iter().map(move |row| (format!("pages of {} tokens", row.page_size), figure(row)))
+    };
+    report.plot("million tokens per second", of(|row| row.tokens_per_s / 1e6));
+    report.plot("thousand keys per second", of(|row| row.keys_per_s / 1e3));
+    report
 }
 
 fn measure(tokens: &[u64], page_size: usize, seconds: Duration) -> Result<Measured> {
