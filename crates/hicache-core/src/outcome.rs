@@ -119,9 +119,11 @@ impl<T> Reply<T> {
     }
 
     /// Keeps a deadline from answering this item: the kernel or a peer may still write to memory that the
-    /// caller will reuse.
-    pub fn hold(&self) {
-        lock(&self.state).items[self.index].held = true;
+    /// caller will reuse. False when it has answered already.
+    pub fn hold(&self) -> bool {
+        let item = &mut lock(&self.state).items[self.index];
+        item.held = true;
+        !item.answered
     }
 
     fn put(&mut self, outcome: Result<T>) {

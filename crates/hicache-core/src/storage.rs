@@ -35,6 +35,9 @@ pub struct Call {
     pub deadline: Deadline,
     /// What goes first where work queues.
     pub priority: Priority,
+    /// The deadline also ends gets into memory that others will use again: claimed slots, and adopted regions. Such a
+    /// page is read into the store's own memory, and copied only as long as its answer is wanted.
+    pub hard: bool,
 }
 
 /// When to give up, from the moment of the call, by the store's clock.
@@ -99,7 +102,8 @@ impl Capabilities {
 ///    Removing an absent key is `Ok(false)`.
 /// 5. *Eager.* The work starts at the call; polling only waits, and never blocks.
 /// 6. *Deadline.* Every item is answered by its deadline, but for a get into a claimed slot, which is answered
-///    only when nothing can write to it any more.
+///    only when nothing can write to it any more, unless the call is [`hard`](Call::hard). Nothing is written to a
+///    page whose get was answered.
 /// 7. *Shape.* A page whose pieces are not those of the namespace's layout is refused with
 ///    [`InvalidArgument`](crate::ErrorKind::InvalidArgument) before any I/O.
 /// 8. *Present.* A set of a key that is there and sound writes nothing; one that is damaged is replaced.

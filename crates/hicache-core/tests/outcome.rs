@@ -97,12 +97,13 @@ fn a_deadline_answers_what_has_no_answer_and_is_not_held() {
     let (mut replies, mut pending, expiry) = replies(4);
     let unheld = replies.pop().unwrap();
     let held = replies.pop().unwrap();
-    held.hold();
+    assert!(held.hold(), "nobody has answered");
     let also_unheld = replies.pop().unwrap();
     replies.pop().unwrap().send(Ok("early"));
     assert_eq!(expiry.expire(&late()), 2);
     assert_eq!(expiry.expire(&late()), 0, "what has expired does not expire again");
     assert!(poll_once(&mut pending).is_pending() && !expiry.is_over(), "a held item is waited for");
+    assert!(!unheld.hold(), "its deadline has answered");
     unheld.send(Ok("late"));
     also_unheld.send(Err(Error::new(ErrorKind::Io, "x")));
     held.send(Ok("held"));

@@ -3,6 +3,7 @@
 use crate::asked::Asked;
 use crate::engine::{self, Job, Lane, Turn, late};
 use crate::options::Engine;
+use crate::own::{OwnPages, copy_page};
 use crate::page_file::PageFiles;
 use crate::ring::Read;
 use crate::store::Files;
@@ -32,6 +33,7 @@ const ALONE_PAGE_MAX: usize = 1 << 20;
 pub(crate) struct FileBackend {
     engine: Arc<engine::Engine>,
     view: Arc<View>,
+    own: OwnPages,
 }
 
 /// What a job needs to know of its namespace.
@@ -78,7 +80,7 @@ impl View {
 
 impl FileBackend {
     pub(crate) fn new(engine: Arc<engine::Engine>, files: Arc<Files>, namespace: Namespace) -> Self {
-        Self { engine, view: Arc::new(View::new(files, namespace)) }
+        Self { engine, view: Arc::new(View::new(files, namespace)), own: OwnPages::default() }
     }
 
     fn set_job(&self, put: Put, reply: Reply<Stored>, deadline: Option<Instant>) -> Job {
@@ -102,6 +104,33 @@ impl FileBackend {
         self.job(deadline, move |turn| match turn {
             Turn::Go(slot) => {
                 let outcome = view.of(&get.key).get(&get.key, get.into, slot);
+                view.answer(reply, outcome);
+            }
+            Turn::Late => {
+                drop(get);
+                reply.send(Err(late()));
+            }
+        })
+    }
+
+    /// A get whose page is copied when it is there, if its answer is wanted then.
+    fn copying_job(&self, mut get: Get, reply: Reply<Option<Page>>, deadline: Option<Instant>) -> Job {
+        let view = Arc::clone(&self.view);
+        let shaped = view.namespace.check_shape("get page", get.into.planes(), get.into.len());
+        let own = shaped.and_then(|()| self.own.take(view.namespace.layout()));
+        self.job(deadline, move |turn| match turn {
+            Turn::Go(slot) => {
+                let read = own.and_then(|own| view.of(&get.key).get(&get.key, own, slot));
+                // From here on no deadline answers, so that nobody has the memory back while it is copied to.
+                if !reply.hold() {
+                    return;
+                }
+                let outcome = read.map(|page| {
+                    page.map(|page| {
+                        copy_page(&page, &mut get.into);
+                        get.into.freeze()
+                    })
+                });
                 view.answer(reply, outcome);
             }
             Turn::Late => {
@@ -243,6 +272,11 @@ impl StorageBackend for FileBackend {
         let alone = batch.len() < RING_BATCH_MIN;
         let ring = self.engine.rings().is_some() && self.suits_ring(alone);
         for (get, reply) in batch.into_iter().zip(replies) {
+            let is_lent = get.into.is_claimed() || get.into.pool().region().is_adopted();
+            if is_lent && call.hard {
+                jobs.push(self.copying_job(get, reply, deadline));
+                continue;
+            }
             if get.into.is_claimed() {
                 // Contract 6: a claimed slot may be used again once its get is answered.
                 reply.hold();

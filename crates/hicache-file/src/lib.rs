@@ -35,6 +35,7 @@ mod engine;
 mod fail;
 mod folders;
 mod options;
+mod own;
 mod page_file;
 mod probe;
 mod record;

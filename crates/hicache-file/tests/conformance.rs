@@ -37,8 +37,7 @@ fn direct_files_keep_the_contract_with_rings() {
         stage::skip("direct_files_keep_the_contract_with_rings", &format!("needs io_uring: {error}"));
         return;
     }
-    conformance::all(&subject("file, io_uring", options.clone()));
-    model::check(&subject("file, io_uring", options), 40);
+    conformance::all(&subject("file, io_uring", options));
 }
 
 #[test]

@@ -436,6 +436,32 @@ fn a_get_into_a_claimed_slot_answers_only_when_nothing_can_write_to_it() {
 }
 
 #[test]
+fn a_hard_deadline_answers_a_claimed_get_and_nothing_is_written_to_its_slot_after_it() {
+    let (stage, gate, armed) = gated(SysCall::Read, stage::threads());
+    stage.set(1).unwrap();
+    armed.store(true, Ordering::SeqCst);
+    let mut into = stage.pool.claim(PageIndex::new(5)).unwrap();
+    into.piece_mut(0).copy_from(0, &[0x5A; 4096]);
+    let gets = vec![Get { key: key(1), into }];
+    let start = Instant::now();
+    let outcome =
+        stage.backend.batch_get(gets, Call { hard: true, ..soon() }).wait().into_iter().next().unwrap();
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Timeout);
+    assert!(start.elapsed() >= Duration::from_millis(50) && gate.waiting.load(Ordering::SeqCst) == 1);
+    gate.open();
+    stage.all_slots_come_back();
+    let into = stage.pool.claim(PageIndex::new(5)).unwrap();
+    assert_eq!(into.bytes(0).unwrap(), [0x5A; 4096], "the read that ended later left it alone");
+    let gets = vec![Get { key: key(1), into }];
+    let patient = Call { hard: true, ..Call::default() };
+    let page = stage.backend.batch_get(gets, patient).wait().into_iter().next().unwrap().unwrap().unwrap();
+    assert!(stage::content(&page) == stage::bytes(1, 4096) && page.index() == PageIndex::new(5));
+    let into = stage.pool.claim(PageIndex::new(6)).unwrap();
+    let gets = vec![Get { key: key(2), into }];
+    assert!(stage.backend.batch_get(gets, patient).wait().into_iter().next().unwrap().unwrap().is_none());
+}
+
+#[test]
 fn what_waits_behind_a_stuck_read_is_answered_at_its_deadline_and_never_begun() {
     let options =
         FileOptions { threads: std::num::NonZeroU32::new(1), engine: Engine::Threads, ..Default::default() };

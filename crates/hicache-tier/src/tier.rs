@@ -227,7 +227,11 @@ impl Half {
 
     /// Asks a lost tier whether it is back, of a page that nobody has.
     pub(crate) fn probe(&self) -> Option<(Pending<Outcomes<bool>>, Duration)> {
-        let call = Call { deadline: Deadline::After(PROBE_EVERY), priority: Priority::Background };
+        let call = Call {
+            deadline: Deadline::After(PROBE_EVERY),
+            priority: Priority::Background,
+            ..Call::default()
+        };
         let backend = self.backend().ok()?;
         Some((backend.batch_exists(&[PageKey::new([0; 32])], call), PROBE_EVERY))
     }

@@ -271,7 +271,7 @@ pub(crate) fn promote(view: &Arc<View>, staged: Vec<Staged>) {
 }
 
 async fn carry(view: &Arc<View>, place: Place, staged: Vec<Staged>) -> (Vec<Result<Stored>>, Vec<Sent>) {
-    let call = Call { deadline: Deadline::Store, priority: Priority::Background };
+    let call = Call { deadline: Deadline::Store, priority: Priority::Background, ..Call::default() };
     let times = view.times(call);
     let asks = match (place, view.asks()) {
         (Place::First, (first, _)) => first,

@@ -1,0 +1,54 @@
+//! Pages of the store's own, where gets go that must not write to the caller's memory after their deadline.
+
+use hicache_core::{
+    Alignment, Error, ErrorKind, HostPool, HugePages, Page, PageLayout, PageMut, Prefault, RegionSpec, Result,
+};
+use std::sync::OnceLock;
+
+/// Bytes of them, unless one page is more.
+const OWN_LEN: usize = 64 << 20;
+
+/// Most of them.
+const OWN_MAX: usize = 64;
+
+/// A pool that is made when the first page is wanted.
+#[derive(Debug, Default)]
+pub(crate) struct OwnPages(OnceLock<Result<HostPool>>);
+
+impl OwnPages {
+    /// A free page.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Exhausted`] when all are under way, or why there are none.
+    pub(crate) fn take(&self, layout: &PageLayout) -> Result<PageMut> {
+        let pool = self.0.get_or_init(|| make(layout)).as_ref().map_err(Clone::clone)?;
+        let mut pages = pool.alloc(1).ok_or_else(|| {
+            Error::new(ErrorKind::Exhausted, "get page")
+                .why("all pages that the store has for hard deadlines are under way")
+                .with("limit", pool.slots())
+                .retryable()
+        })?;
+        Ok(pages.remove(0))
+    }
+}
+
+fn make(layout: &PageLayout) -> Result<HostPool> {
+    let slots = (OWN_LEN / layout.page_len()).clamp(1, OWN_MAX);
+    let strides = layout.strides(slots as u32, Alignment::base_page())?;
+    let spec = RegionSpec {
+        len: strides.region_len(),
+        huge_pages: HugePages::Off,
+        prefault: Prefault::Off,
+        ..RegionSpec::default()
+    };
+    Ok(HostPool::new(spec.map()?, strides, &[])?)
+}
+
+/// Copies all pieces of a page of the same layout.
+pub(crate) fn copy_page(from: &Page, into: &mut PageMut) {
+    for plane in 0..from.planes() {
+        let bytes = from.bytes(plane).expect("own pages are in private memory");
+        into.piece_mut(plane).copy_from(0, bytes);
+    }
+}
