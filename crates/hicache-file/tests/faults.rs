@@ -444,10 +444,14 @@ fn a_hard_deadline_answers_a_claimed_get_and_nothing_is_written_to_its_slot_afte
     into.piece_mut(0).copy_from(0, &[0x5A; 4096]);
     let gets = vec![Get { key: key(1), into }];
     let start = Instant::now();
-    let outcome =
-        stage.backend.batch_get(gets, Call { hard: true, ..soon() }).wait().into_iter().next().unwrap();
+    // Long enough for the read to begin on a busy machine.
+    let second = Deadline::After(Duration::from_secs(1));
+    let call = Call { hard: true, deadline: second, ..Call::default() };
+    let pending = stage.backend.batch_get(gets, call);
+    stage::eventually(|| gate.waiting.load(Ordering::SeqCst) == 1);
+    let outcome = pending.wait().into_iter().next().unwrap();
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Timeout);
-    assert!(start.elapsed() >= Duration::from_millis(50) && gate.waiting.load(Ordering::SeqCst) == 1);
+    assert!(start.elapsed() >= Duration::from_secs(1));
     gate.open();
     stage.all_slots_come_back();
     let into = stage.pool.claim(PageIndex::new(5)).unwrap();
