@@ -98,7 +98,7 @@ const DIRECT: OptionSpec = OptionSpec {
 };
 const ENGINE: OptionSpec = spec("engine", "auto, io_uring, threads", "auto", "what moves the bytes");
 const THREADS: OptionSpec = spec("threads", "number", "4 a core, at most 32", "threads of the engine");
-const DEPTH: OptionSpec = spec("depth", "number", "32", "reads that a ring has in flight");
+const DEPTH: OptionSpec = spec("depth", "number", "64", "reads that a ring has in flight");
 const RINGS: OptionSpec = spec("rings", "number", "1", "rings that batches of gets are dealt among");
 const CHECKSUM: OptionSpec =
     spec("checksum", "bool", "true", "write checksums, and trust no page without one");

@@ -36,7 +36,7 @@ pub(crate) const DEPTH_MAX: u32 = 512;
 pub(crate) const RINGS_MAX: u32 = 64;
 
 /// Reads in flight where the options do not say: what small pages need to fill a device's queue.
-pub(crate) const DEPTH: u32 = 32;
+pub(crate) const DEPTH: u32 = 64;
 
 /// Tries what the rings of a store need. Gives what they would go without here, or why there can be none: what was
 /// refused, and after a semicolon the likely cause and its cure.

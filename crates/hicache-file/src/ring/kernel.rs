@@ -22,7 +22,7 @@ pub(super) const WAKE: u64 = u64::MAX;
 const ENTRIES_PER_READ: u32 = 8;
 
 /// How long a turn waits for more completions than one, in microseconds.
-const GATHER_US: u32 = 200;
+const GATHER_US: u32 = 500;
 
 /// A ring.
 pub(super) struct Kernel {

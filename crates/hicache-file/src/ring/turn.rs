@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const BYTES_MAX: usize = 8 << 20;
 
 /// Completions that are worth waiting for together, while at least as many reads stay under way.
-const GATHERED_MAX: usize = 8;
+const GATHERED_MAX: usize = 32;
 
 /// Turns that the kernel may refuse in a row before the ring is given up.
 const REFUSED_MAX: u32 = 10_000;
