@@ -130,7 +130,12 @@ impl ObjBackend {
             let listed = listing::first(&view, deadline).await;
             let mut left = Vec::new();
             for (key, reply) in keys {
-                match listed.as_ref().and_then(|listed| listed.answer(&key)) {
+                // A listing knows names and lengths: not what a get has found out.
+                let answer = match view.known.of(&key) {
+                    Standing::Damaged => Some(false),
+                    _ => listed.as_ref().and_then(|listed| listed.answer(&key)),
+                };
+                match answer {
                     Some(there) => {
                         if there {
                             view.known.is_there(key);

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Jobs that may wait. A caller with more of them is told so, rather than let the queue grow.
+/// Jobs that may wait before a batch, which may have any length, is refused rather than let the queue grow.
 pub(crate) const QUEUE_MAX: usize = 65_536;
 
 /// Every so many jobs, one comes from the lane that is last in line, so that none starves.
@@ -115,7 +115,7 @@ impl Crew {
         if queue.closed {
             return Err((closed(), jobs));
         }
-        if queue.waiting + jobs.len() > QUEUE_MAX {
+        if queue.waiting >= QUEUE_MAX {
             let error = Error::new(ErrorKind::Exhausted, "queue batch")
                 .why("too many items wait for the service")
                 .with("waiting", queue.waiting)

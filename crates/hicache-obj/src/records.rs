@@ -23,7 +23,16 @@ impl Records {
     /// Makes sure that the namespace is recorded, with this layout.
     pub(crate) async fn ensure(&self, bucket: &Bucket, namespace: &Namespace, ask: &Ask<'_>) -> Result<()> {
         // Held while one asks: the others of a batch wait for its answer rather than ask the same.
-        let mut held = self.0.lock().await;
+        let waiting = async {
+            match ask.deadline {
+                None => Some(self.0.lock().await),
+                Some(deadline) => tokio::time::timeout_at(deadline, self.0.lock()).await.ok(),
+            }
+        };
+        let Some(mut held) = waiting.await else {
+            let why = "the deadline passed while the namespace's record was asked for";
+            return Err(bucket.error(ask, Trouble::new(Kind::Late, why)));
+        };
         let digest = namespace.digest();
         if let Some((recorded, seen)) = held.get(&digest)
             && seen.elapsed() < BELIEVED

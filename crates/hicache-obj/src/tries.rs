@@ -32,6 +32,8 @@ pub(crate) struct Tries<'a> {
     ask: Ask<'a>,
     pass: Option<Pass<'a>>,
     attempts: u32,
+    /// The last attempt that ended by itself had no answer.
+    unanswered: bool,
     /// What is worth one more attempt each, and no more: the region, the credentials, the clock, a checksum, damage.
     renewed: Renewed,
 }
@@ -50,7 +52,7 @@ impl<'a> Tries<'a> {
             let why = format!("the service does not answer and is not asked for {left:.1?} more: {why}");
             Trouble::new(Kind::NotAsked, why)
         })?;
-        Ok(Self { bucket, ask, pass: Some(pass), attempts: 0, renewed: Renewed::default() })
+        Ok(Self { bucket, ask, pass: Some(pass), attempts: 0, unanswered: false, renewed: Renewed::default() })
     }
 
     /// One attempt, up to the deadline.
@@ -85,6 +87,9 @@ impl<'a> Tries<'a> {
         if trouble.kind == Kind::Skewed && trouble.told.code.is_none() && self.renewed.clock {
             // It was only guessed from the dates, and was not it.
             trouble.kind = Kind::Forbidden;
+        }
+        if trouble.kind != Kind::Late {
+            self.unanswered = matches!(trouble.kind, Kind::Outage | Kind::Stalled);
         }
         let wait = match self.wait_for(&trouble) {
             Some(wait) if self.ask.deadline.is_none_or(|deadline| Instant::now() + wait < deadline) => wait,
@@ -135,7 +140,8 @@ impl<'a> Tries<'a> {
     fn give_up(&mut self, mut trouble: Trouble) -> Trouble {
         if let Some(pass) = self.pass.take() {
             match trouble.kind {
-                Kind::Outage | Kind::Stalled => pass.failed(&trouble.why),
+                // Of a deadline that ends the first attempt, nobody can say whether an answer was near.
+                Kind::Outage | Kind::Stalled | Kind::Late if self.unanswered => pass.failed(&trouble.why),
                 _ if trouble.is_answer() => pass.answered(),
                 _ => drop(pass),
             }

@@ -2,7 +2,7 @@
 
 use crate::stage::{MIB, Stage};
 use crate::stub::{Action, Close, Settings, bounded};
-use hicache_core::{ErrorKind, Stored};
+use hicache_core::{Call, ErrorKind, Stored};
 use std::time::Duration;
 
 fn stage() -> Stage {
@@ -123,5 +123,38 @@ fn b079_a_bucket_that_vanishes_is_an_error_and_never_a_miss() {
         let error = stage.set(2).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
         assert_eq!(stage.stats().misses, 0);
+    });
+}
+
+#[test]
+fn a_damaged_page_is_not_taken_for_a_sound_one_by_a_listing() {
+    bounded(|| {
+        let stage = stage();
+        stage.set(1).unwrap();
+        let object = stage.object(1);
+        let mut buckets = stage.stub.buckets();
+        std::sync::Arc::make_mut(&mut buckets.get_mut("b", &object).unwrap().body)[7] ^= 1;
+        drop(buckets);
+        assert!(!stage.get(1).unwrap(), "it fails its check");
+        assert!(!stage.exists(1).unwrap());
+        // So many unknown ones are asked for by a listing, which knows lengths alone.
+        let keys: Vec<_> = (1..200).map(hicache_testkit::pages::key).collect();
+        let there = stage.backend.batch_exists(&keys, Call::default()).wait();
+        assert!(stage.stub.requests().iter().any(|request| request.query_value("list-type").is_some()));
+        assert!(there.iter().all(|there| !there.as_ref().unwrap()), "a listing is no check");
+        assert_eq!(stage.set(1).unwrap(), Stored::Written, "what is damaged is replaced");
+        assert!(stage.get(1).unwrap());
+    });
+}
+
+#[test]
+fn a_batch_that_is_longer_than_the_queue_is_taken_whole() {
+    bounded(|| {
+        let stage = stage();
+        stage.set(1).unwrap();
+        let key = hicache_testkit::pages::key(1);
+        let there = stage.backend.batch_exists(&vec![key; 200_000], Call::default()).wait();
+        assert_eq!(there.len(), 200_000);
+        assert!(there.iter().all(|there| matches!(there, Ok(true))), "{:?}", there.first_error());
     });
 }

@@ -185,3 +185,39 @@ fn b065_the_deadline_of_a_call_holds_whatever_the_server_does() {
         }
     });
 }
+
+#[test]
+fn a_set_does_not_wait_for_the_record_that_another_asks_for_beyond_its_own_deadline() {
+    bounded(|| {
+        let stage = Stage::with(65_536, Settings::default(), |_| ());
+        stage.stub.script(|request, _| match request.key.ends_with("/namespace") {
+            true => Action::normal().wait(8 * SECOND),
+            false => Action::normal(),
+        });
+        let call = |seconds| Call { deadline: Deadline::After(seconds * SECOND), ..Call::default() };
+        let patient = stage.backend.batch_set(vec![stage.put(1)], call(6));
+        hicache_testkit::until("it asks", || stage.stub.requests().iter().any(|one| one.key.ends_with("/namespace")));
+        let (hasty, took) = timed(|| stage.backend.batch_set(vec![stage.put(2)], call(1)).wait());
+        let error = hasty.into_iter().next().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
+        assert!(took < 3 * SECOND, "{took:?}");
+        drop(patient.wait());
+    });
+}
+
+#[test]
+fn a_server_that_stands_still_is_not_asked_for_a_while_also_when_deadlines_end_the_attempts() {
+    bounded(|| {
+        let stage = Stage::settled(65_536, Settings::default(), |options| {
+            options.read_timeout = SECOND;
+            options.common.deadline = 3 * SECOND;
+        });
+        stage.on_pages(|_, _| Action::normal().wait(20 * SECOND));
+        for n in 1..=3 {
+            assert_eq!(stage.get(n).unwrap_err().kind(), ErrorKind::Timeout);
+        }
+        let (got, took) = timed(|| stage.get(4));
+        assert_eq!(got.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(took < SECOND / 2, "{took:?}");
+    });
+}
