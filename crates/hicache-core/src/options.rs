@@ -6,6 +6,7 @@ use crate::{
     parse_bool, parse_duration,
 };
 use memory::{HUGE_PAGES, MLOCK, NUMA};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -274,9 +275,23 @@ fn parsed<T>(
         Error::new(ErrorKind::InvalidConfig, "read options")
             .why(why)
             .with("option", spec.name)
-            .with("value", if spec.secret { "(secret)".to_string() } else { format!("{value:?}") })
+            .with(
+                "value",
+                if spec.secret { "(secret)".to_string() } else { format!("{:?}", without_user(value)) },
+            )
             .with("source", source)
     })
+}
+
+/// A URL, or what stands in one behind its scheme, to print: without the user and the password that it may name,
+/// also where none belong.
+pub fn without_user(url: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = url.split_once("//") else { return url.into() };
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    match authority.rfind('@') {
+        Some(at) => format!("{scheme}//***{}", &rest[at..]).into(),
+        None => url.into(),
+    }
 }
 
 impl fmt::Display for Source {

@@ -1,6 +1,8 @@
 //! From a URL to a store.
 
-use crate::{COMMON_OPTIONS, Error, ErrorKind, OptionSpec, Result, Source, Store, StoreOptions};
+use crate::{
+    COMMON_OPTIONS, Error, ErrorKind, OptionSpec, Result, Source, Store, StoreOptions, without_user,
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -218,7 +220,9 @@ impl StoreRegistry {
                 }
                 None => {
                     let place = url.split_once('?').map_or(url, |(place, _)| place);
-                    error.why("a store is named by a URL").with("given", format_args!("{place:?}"))
+                    error
+                        .why("a store is named by a URL")
+                        .with("given", format_args!("{:?}", without_user(place)))
                 }
             }
             .fix(format_args!("this build has {schemes}"))
@@ -227,19 +231,21 @@ impl StoreRegistry {
 
     /// `url` without the values of secret options, to print.
     pub fn redact(&self, url: &str) -> String {
-        let Some((place, query)) = url.split_once('?') else { return url.to_string() };
+        let Some((place, query)) = url.split_once('?') else { return without_user(url).into_owned() };
+        let place = without_user(place);
         let Ok((factory, _)) = self.factory(url) else { return format!("{place}?***") };
         let specs = || factory.options.iter().chain(COMMON_OPTIONS);
         let named = |name: &str| {
             let name = name.to_string();
             move |spec: &&OptionSpec| spec.name == name || spec.aliases.contains(&name.as_str())
         };
+        let names_user = |value: &str| decode(value).is_ok_and(|value| without_user(&value) != value);
         let public = |name: &str| specs().find(named(name)).is_some_and(|spec| !spec.secret);
         let redact = |pair: &str| match pair.split_once('=') {
             Some((name, value)) if factory.stores.iter().find(named(name)).is_some() => {
                 format!("{name}={}", self.redact_inside(value))
             }
-            Some((name, value)) if public(name) => format!("{name}={value}"),
+            Some((name, value)) if public(name) && !names_user(value) => format!("{name}={value}"),
             Some((name, _)) => format!("{name}=***"),
             None if pair.is_empty() => String::new(),
             None => "***".to_string(),

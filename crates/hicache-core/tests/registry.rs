@@ -173,6 +173,9 @@ fn b019_a_printed_url_has_no_secret() {
         ("probe?token=S3cr3t", "probe?***"),
         ("probe:x", "probe:x"),
         ("memory:", "memory:"),
+        ("probe://u:S3cr3t@h/a@b", "probe://***@h/a@b"),
+        ("probe://u:S3cr3t@h?name=http://u:S3cr3t@h", "probe://***@h?name=***"),
+        ("probe:x?name=http:%2f%2fu%3aS3cr3t%40h&alias=a@b", "probe:x?name=***&alias=a@b"),
     ];
     for (url, printed) in cases {
         assert_eq!(registry.redact(url), printed);

@@ -71,6 +71,14 @@ impl Bucket {
         &self.place.bucket
     }
 
+    /// Where the service is, for messages.
+    pub(crate) fn service(&self) -> String {
+        match &self.options.endpoint {
+            Some(endpoint) => endpoint.url().to_string(),
+            None => format!("AWS, region {}", self.options.region.as_deref().unwrap_or("none")),
+        }
+    }
+
     pub(crate) fn options(&self) -> &ObjOptions {
         &self.options
     }
@@ -206,9 +214,11 @@ impl Bucket {
         }
         match &trouble.kind {
             Kind::Outage if trouble.told.status.is_none() => {
-                if let Some(proxy) = client::proxy_in_use(&self.options) {
-                    error = error.with("proxy", proxy).fix("check the proxy, or set proxy=off");
-                }
+                error = error.with("endpoint", self.service());
+                error = match client::proxy_in_use(&self.options) {
+                    Some(proxy) => error.with("proxy", proxy).fix("check the proxy, or set proxy=off"),
+                    None => error.fix("check that the service runs, and endpoint: host, port, http or https"),
+                };
             }
             Kind::Region(region) => {
                 let signed = self.client();
@@ -221,7 +231,8 @@ impl Bucket {
                 error = error.fix("set checksum_mode=off");
             }
             Kind::Stalled => {
-                error = error.with("read_timeout", format_args!("{:?}", self.options.read_timeout))
+                error = error.with("endpoint", self.service());
+                error = error.with("read_timeout", format_args!("{:?}", self.options.read_timeout));
             }
             _ => (),
         }

@@ -27,11 +27,16 @@ use hicache_core::{Error, ErrorKind, Result};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::pin::Pin;
 
 /// The region that services of one's own take where none is named.
 const REGION: &str = "us-east-1";
+
+/// Bytes of a file of certificates at most: all that there are in public come to less than 1 MiB.
+const CERTIFICATES_LEN_MAX: u64 = 16 << 20;
 
 /// What is retried, and until when, is decided in `tries.rs`; the SDK is to try once. Its checksums would frame the
 /// body in chunks; the store's own is in the metadata, and where the service is given one it is computed beforehand.
@@ -124,8 +129,13 @@ fn spawn(connection: Pin<Box<dyn Future<Output = ()> + Send>>) {
 
 fn read_certificates(path: &Path) -> Result<Vec<u8>> {
     let unusable = |why: String| invalid(why).with("ca_bundle", path.display());
-    let bytes = std::fs::read(path)
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(CERTIFICATES_LEN_MAX).read_to_end(&mut bytes))
         .map_err(|error| unusable("the file of certificates cannot be read".to_string()).because(error))?;
+    if bytes.len() as u64 == CERTIFICATES_LEN_MAX {
+        return Err(unusable("the file is too long to be one of certificates".to_string()));
+    }
     // The SDK panics at what it cannot use.
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&bytes) {

@@ -97,10 +97,7 @@ async fn within<T>(
 fn reachable(bucket: &Bucket, trouble: Option<&Trouble>) -> Finding {
     const NAME: &str = "s3_reachable";
     let wanted = "an answer";
-    let place = match &bucket.options().endpoint {
-        Some(endpoint) => endpoint.url().to_string(),
-        None => format!("AWS, region {}", bucket.options().region.as_deref().unwrap_or("none")),
-    };
+    let place = bucket.service();
     match trouble {
         Some(trouble) if !trouble.is_answer() => Finding::of(
             NAME,

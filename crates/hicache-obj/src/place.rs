@@ -1,7 +1,7 @@
 //! Where pages lie: the service's endpoint, the bucket, and the names of objects in it.
 
 use crate::options::{Addressing, ObjOptions};
-use hicache_core::{Digest, Error, ErrorKind, PageKey, Result};
+use hicache_core::{Digest, Error, ErrorKind, PageKey, Result, without_user};
 use http::Uri;
 use std::fmt;
 use std::net::IpAddr;
@@ -106,7 +106,7 @@ impl Place {
         let invalid = |why: &str| {
             Err(Error::new(ErrorKind::InvalidConfig, "open store")
                 .why(why)
-                .with("location", location)
+                .with("location", without_user(location))
                 .fix("write s3://bucket/prefix"))
         };
         let Some(rest) = location.strip_prefix("//") else { return invalid("an S3 store is s3://bucket") };
@@ -114,6 +114,9 @@ impl Place {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if !(3..=255).contains(&bucket.len()) && bucket.len() != 1 && bucket.len() != 2 {
             return invalid("the bucket has no name, or one too long");
+        }
+        if bucket.contains('@') {
+            return invalid("it names a user; credentials are options: access_key and secret_key");
         }
         if !bucket.chars().all(plain) || bucket.starts_with(['.', '-']) {
             return invalid("a bucket's name is letters, digits, dots and dashes");

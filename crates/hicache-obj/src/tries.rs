@@ -52,7 +52,14 @@ impl<'a> Tries<'a> {
             let why = format!("the service does not answer and is not asked for {left:.1?} more: {why}");
             Trouble::new(Kind::NotAsked, why)
         })?;
-        Ok(Self { bucket, ask, pass: Some(pass), attempts: 0, unanswered: false, renewed: Renewed::default() })
+        Ok(Self {
+            bucket,
+            ask,
+            pass: Some(pass),
+            attempts: 0,
+            unanswered: false,
+            renewed: Renewed::default(),
+        })
     }
 
     /// One attempt, up to the deadline.

@@ -198,7 +198,7 @@ fn b070_tls_to_a_plain_port_fails_quickly_and_says_so() {
         let error = opened.map(drop).unwrap_err();
         assert!(took < Duration::from_secs(5), "{took:?}");
         let story = stage::story(&error).to_lowercase();
-        assert!(story.contains("tls") || story.contains("https"), "{story}");
+        assert!(story.contains("tls") && story.contains("http or https"), "{story}");
     });
 }
 
@@ -249,5 +249,46 @@ fn tls_is_believed_by_the_authority_that_is_named_and_by_no_other() {
             let error = open(&authority, "localhost", Some(broken)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
         }
+    });
+}
+
+#[test]
+fn a_service_that_cannot_be_reached_is_named() {
+    bounded(|| {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let endpoint = format!("http://{free}");
+        let options = ObjOptions {
+            endpoint: Some(Endpoint::parse(&endpoint).unwrap()),
+            credentials: stage::keys("test", "secret"),
+            retries: 1,
+            ..ObjOptions::default()
+        };
+        let error = hicache_obj::ObjStore::open("//b", options).map(drop).unwrap_err();
+        let story = stage::story(&error);
+        assert!(story.contains(&endpoint) && story.contains("check that the service runs"), "{story}");
+    });
+}
+
+#[test]
+fn a_place_that_names_a_user_is_refused_and_not_told() {
+    for place in ["//user:S3cr3t@bucket/x", "//S3cr3t@bucket"] {
+        let error = hicache_obj::ObjStore::open(place, ObjOptions::default()).map(drop).unwrap_err();
+        let story = stage::story(&error);
+        assert!(story.contains("access_key") && !story.contains("S3cr3t"), "{story}");
+    }
+    let mut options = hicache_core::StoreOptions::default();
+    options.set(hicache_core::Source::Url, "endpoint", "http://user:S3cr3t@host");
+    let story = stage::story(&ObjOptions::from_options(options).unwrap_err());
+    assert!(story.contains("names a user") && !story.contains("S3cr3t"), "{story}");
+}
+
+#[test]
+fn certificates_are_not_read_without_end() {
+    bounded(|| {
+        let stub = stage::guarded(Settings::default());
+        let ca_bundle = Some(std::path::PathBuf::from("/dev/zero"));
+        let options = ObjOptions { ca_bundle, ..stage::options(&stub) };
+        let error = Stage::open(stub, "//b", 65_536, options).map(drop).unwrap_err();
+        assert!(stage::story(&error).contains("too long"), "{error:?}");
     });
 }

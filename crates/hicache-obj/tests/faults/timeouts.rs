@@ -196,7 +196,9 @@ fn a_set_does_not_wait_for_the_record_that_another_asks_for_beyond_its_own_deadl
         });
         let call = |seconds| Call { deadline: Deadline::After(seconds * SECOND), ..Call::default() };
         let patient = stage.backend.batch_set(vec![stage.put(1)], call(6));
-        hicache_testkit::until("it asks", || stage.stub.requests().iter().any(|one| one.key.ends_with("/namespace")));
+        hicache_testkit::until("it asks", || {
+            stage.stub.requests().iter().any(|one| one.key.ends_with("/namespace"))
+        });
         let (hasty, took) = timed(|| stage.backend.batch_set(vec![stage.put(2)], call(1)).wait());
         let error = hasty.into_iter().next().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
