@@ -43,7 +43,9 @@ pub use key::{KeyUnits, PageKey, namespace_seed};
 pub use layout::{DType, Element, Geometry, HeadRange, LayerView, PageLayout, PageOrder};
 pub use memory::MemoryStore;
 pub use namespace::{Digest, Identity, Namespace, Rank};
-pub use options::{COMMON_OPTIONS, CommonOptions, OptionSpec, Source, StoreOptions, without_user};
+pub use options::{
+    COMMON_OPTIONS, CommonOptions, OptionSpec, Source, StoreOpener, StoreOptions, without_user,
+};
 pub use outcome::{Expiry, Outcomes, Reply, replies};
 pub use pending::Pending;
 pub use pool_set::{PoolGet, PoolLookup, PoolPages, PoolPut, PoolSet, Sidecar};

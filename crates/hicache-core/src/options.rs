@@ -46,13 +46,39 @@ pub struct OptionSpec {
     pub secret: bool,
 }
 
+/// How to open a store, once or, where it is not there, again later.
+#[derive(Clone)]
+pub struct StoreOpener(Arc<dyn Fn() -> Result<Arc<dyn Store>> + Send + Sync>);
+
+impl StoreOpener {
+    /// One that opens a store by `open`.
+    pub fn new(open: impl Fn() -> Result<Arc<dyn Store>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(open))
+    }
+
+    /// Opens it. Blocks while the store looks at its medium.
+    ///
+    /// # Errors
+    ///
+    /// As [`StoreRegistry::open`](crate::StoreRegistry::open).
+    pub fn open(&self) -> Result<Arc<dyn Store>> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for StoreOpener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreOpener")
+    }
+}
+
 /// Raw options, each with its source. A store takes those it knows, then ends with [`StoreOptions::finish`].
 #[derive(Clone, Default)]
 pub struct StoreOptions {
     values: BTreeMap<String, Vec<(Source, String)>>,
     scheme: Option<String>,
     existing: bool,
-    stores: BTreeMap<&'static str, Arc<dyn Store>>,
+    stores: BTreeMap<&'static str, StoreOpener>,
 }
 
 /// Options that every store has.
@@ -153,14 +179,14 @@ impl StoreOptions {
         self
     }
 
-    /// Hands over the store, open, whose URL is the value of `spec`. The registry does.
-    pub fn set_store(&mut self, spec: &OptionSpec, store: Arc<dyn Store>) -> &mut Self {
-        self.stores.insert(spec.name, store);
+    /// Hands over how to open the store whose URL is the value of `spec`. The registry does.
+    pub fn set_store(&mut self, spec: &OptionSpec, opener: StoreOpener) -> &mut Self {
+        self.stores.insert(spec.name, opener);
         self
     }
 
-    /// Takes the store whose URL is the value of `spec`; none where nobody opened it.
-    pub fn take_store(&mut self, spec: &OptionSpec) -> Option<Arc<dyn Store>> {
+    /// Takes how to open the store whose URL is the value of `spec`; none where there is no such URL.
+    pub fn take_store(&mut self, spec: &OptionSpec) -> Option<StoreOpener> {
         self.stores.remove(spec.name)
     }
 

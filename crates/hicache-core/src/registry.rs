@@ -1,7 +1,8 @@
 //! From a URL to a store.
 
 use crate::{
-    COMMON_OPTIONS, Error, ErrorKind, OptionSpec, Result, Source, Store, StoreOptions, without_user,
+    COMMON_OPTIONS, Error, ErrorKind, OptionSpec, Result, Source, Store, StoreOpener, StoreOptions,
+    without_user,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ pub struct StoreFactory {
     pub scheme: &'static str,
     /// Its options, besides the common ones.
     pub options: &'static [OptionSpec],
-    /// Those of its options whose values are URLs of the stores that it is made of, its *tiers*. The registry opens
-    /// them; [`StoreOptions::take_store`] gives them.
+    /// Those of its options whose values are URLs of the stores that it is made of, its *tiers*. The registry makes
+    /// what opens them; [`StoreOptions::take_store`] gives it.
     pub stores: &'static [OptionSpec],
     /// Opens the store at a location (the URL between the colon and `?`, decoded). Checks every option before
     /// it touches anything.
@@ -88,8 +89,10 @@ impl StoreRegistry {
             self.check_all(factory, options.clone(), &tiers)?;
         }
         for tier in tiers {
-            let opened = self.open(&tier.url, tier.options.clone());
-            options.set_store(tier.spec, opened.map_err(|error| tier.named(error))?);
+            let (registry, spec) = (self.clone(), tier.spec);
+            let open =
+                move || registry.open(&tier.url, tier.options.clone()).map_err(|error| tier.named(error));
+            options.set_store(spec, StoreOpener::new(open));
         }
         (factory.open)(&location, options)
     }

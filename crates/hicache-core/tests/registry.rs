@@ -238,7 +238,12 @@ const PAIR: StoreFactory = StoreFactory {
     scheme: "pair",
     options: &[FIRST, SECOND, NAME],
     stores: &[FIRST, SECOND],
-    open: |_, mut options| Ok(options.take_store(&SECOND).expect("the registry has opened it")),
+    open: |_, mut options| {
+        let [first, second] =
+            [&FIRST, &SECOND].map(|spec| options.take_store(spec).map(|opener| opener.open()));
+        first.transpose()?;
+        second.expect("the registry knows how")
+    },
     check: |mut options| {
         let text = |text: &str| Ok(text.to_owned());
         for spec in [&FIRST, &SECOND, &NAME] {

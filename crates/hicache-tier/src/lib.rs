@@ -19,6 +19,7 @@
 
 mod backend;
 mod driver;
+mod late;
 mod ledger;
 mod options;
 mod queue;

@@ -1,7 +1,8 @@
 //! A store made of two: which they are, and what an operator asks of them together.
 
-use crate::backend::{TierBackend, View, late};
+use crate::backend::{self, TierBackend, View};
 use crate::driver::{Driver, Tasks};
+use crate::late;
 use crate::ledger::Ledger;
 use crate::options::{FIRST, OPTIONS, SECOND, TIERS, TierOptions};
 use crate::queue::{Queue, Slots};
@@ -27,7 +28,8 @@ use std::time::Instant;
 ///   tier then, so a page that only it has counts as written.
 /// * *A lost tier degrades.* Where one tier fails, what the other says is the answer, also that it has no such page;
 ///   only where both fail is there an error. It is counted ([`degraded`](hicache_core::Stats::degraded)) and told
-///   ([`Health::fallbacks`]). A tier whose batches fail whole, three in a row, is not asked for a while.
+///   ([`Health::fallbacks`]). A tier whose batches fail whole, three in a row, is not asked for a while. One
+///   that is not there when the whole is opened is opened when it is.
 /// * *Removals are strict*: [`batch_remove`](StorageBackend::batch_remove) and [`clear`](Store::clear) fail where one
 ///   tier fails, since the page would come back with it. They wait for copies of the page that are under way.
 /// * *Deadline.* A tier that is asked before the other has half of the call's time, so that the other has some, too.
@@ -107,7 +109,8 @@ fn open(location: &str, mut options: StoreOptions) -> Result<Arc<dyn Store>> {
         return Err(invalid("a tier: store has no location; its tiers are options".to_string())
             .with("location", location));
     }
-    Ok(Arc::new(TierStore::new(tiers.0?, tiers.1?, options)?))
+    let [first, second] = late::open_both(tiers.0?, tiers.1?)?;
+    Ok(Arc::new(TierStore::new(first, second, options)?))
 }
 
 impl Tiers {
@@ -133,18 +136,20 @@ impl Tiers {
         Instant::now().checked_add(self.options.common.deadline)
     }
 
-    /// Asks both tiers at once; of one that takes too long, that it was late.
+    /// Asks both tiers at once; of one that takes longer than until `limit`, that it was late.
     fn of_both<T: Send + 'static>(
         &self,
+        limit: Option<Instant>,
         ask: impl Fn(Arc<dyn Store>) -> Pending<Result<T>>,
     ) -> Pending<Result<[Result<T>; 2]>> {
         let [first, second] = self.both();
-        let mut asked = [ask(Arc::clone(&first.store)), ask(Arc::clone(&second.store))];
-        let (tasks, limit) = (self.tasks().clone(), self.limit());
+        // Each is a task: what begins when it is polled does not begin when the other has ended.
+        let mut asked = [&first, &second].map(|tier| self.tasks().run(ask(Arc::clone(&tier.store))));
+        let tasks = self.tasks().clone();
         self.tasks().run(async move {
             let [of_first, of_second] = &mut asked;
-            let of_first = tasks.within(of_first, limit).await.unwrap_or_else(|| Err(late()));
-            let of_second = tasks.within(of_second, limit).await.unwrap_or_else(|| Err(late()));
+            let of_first = tasks.within(of_first, limit).await.unwrap_or_else(|| Err(backend::late()));
+            let of_second = tasks.within(of_second, limit).await.unwrap_or_else(|| Err(backend::late()));
             let named = |outcome: Result<T>, tier| outcome.map_err(|error| with_tier(error, tier));
             Ok([named(of_first, &first), named(of_second, &second)])
         })
@@ -216,7 +221,8 @@ impl Store for TierStore {
     /// Of a tier that fails, the other's are all that are known.
     async fn namespaces(&self) -> Result<Vec<Namespace>> {
         self.0.check_open()?;
-        let asked = self.0.of_both(|store| Pending::new(async move { store.namespaces().await }));
+        let asked =
+            self.0.of_both(self.0.limit(), |store| Pending::new(async move { store.namespaces().await }));
         let (mut all, more) = match asked.await? {
             [Ok(first), Ok(second)] => (first, second),
             [Ok(known), Err(error)] | [Err(error), Ok(known)] => {
@@ -241,7 +247,8 @@ impl Store for TierStore {
         if !held.await?.is_empty() {
             return Err(still_written());
         }
-        let cleared = self.0.of_both(|store| {
+        // However many pages there are.
+        let cleared = self.0.of_both(None, |store| {
             let namespace = namespace.clone();
             Pending::new(async move { store.clear(&namespace).await })
         });
@@ -282,7 +289,7 @@ impl Store for TierStore {
         drop(tiers.tasks().run(async move { Ok(tasks.within(&mut idle, limit).await) }).await);
         let lost = tiers.carried.lost.load(Ordering::Acquire) - lost_before;
         let left = lost + tiers.carried.behind.load(Ordering::Acquire);
-        let closed = tiers.of_both(|store| Pending::new(async move { store.close().await }));
+        let closed = tiers.of_both(tiers.limit(), |store| Pending::new(async move { store.close().await }));
         let [first, second] = closed.await?;
         if left > 0 {
             return Err(Error::new(ErrorKind::Timeout, "close store")
@@ -299,5 +306,6 @@ pub(crate) fn closed() -> Error {
 }
 
 pub(crate) fn with_tier(error: Error, tier: &Tier) -> Error {
-    error.with("tier", tier.place.name())
+    // What opens a tier has named it.
+    if error.fact("tier").is_some() { error } else { error.with("tier", tier.place.name()) }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const FAILURES_MAX: u32 = 3;
 
 /// How often a lost tier is asked whether it is back.
-const PROBE_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(5);
 
 /// A tier that had less time than this and was late may be sound.
 const FAIR_TIME: Duration = Duration::from_secs(1);
@@ -151,7 +151,10 @@ impl Tier {
         let mut all: Vec<Fallback> = health.fallbacks.into_iter().map(own).collect();
         let what = self.place.what();
         if !health.writable {
-            all.push(Fallback { what, why: "it takes no pages: its medium is read-only".to_string() });
+            all.push(Fallback {
+                what,
+                why: "it takes no pages: its medium is read-only, or gone".to_string(),
+            });
         }
         let state = self.lock();
         if let Some(last) = state.last.as_ref().filter(|_| state.faults > 0) {
@@ -168,7 +171,7 @@ impl Tier {
 }
 
 /// Whether the error says that the tier is not there, rather than that it cannot do one thing.
-fn is_outage(error: &Error, given: Duration) -> bool {
+pub(crate) fn is_outage(error: &Error, given: Duration) -> bool {
     match error.kind() {
         ErrorKind::Io | ErrorKind::Unavailable | ErrorKind::Closed => true,
         ErrorKind::Timeout => given >= FAIR_TIME,
