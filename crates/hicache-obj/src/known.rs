@@ -23,6 +23,8 @@ struct Pages {
     there_before: HashMap<PageKey, Instant>,
     damaged: HashSet<PageKey>,
     damaged_before: HashSet<PageKey>,
+    /// Goes up with each removal.
+    removals: u64,
 }
 
 /// What is known of a key.
@@ -56,12 +58,18 @@ impl Known {
         }
     }
 
-    /// It was stored, read or seen, and sound.
-    pub(crate) fn is_there(&self, key: PageKey) {
+    /// The moment, to say later since when a page is being stored, read or looked for.
+    pub(crate) fn now(&self) -> u64 {
+        self.lock().removals
+    }
+
+    /// It was stored, read or seen, and sound. That is not believed where something was removed since: it may have
+    /// been this page.
+    pub(crate) fn is_there(&self, key: PageKey, since: u64) {
         let mut pages = self.lock();
         pages.damaged.remove(&key);
         pages.damaged_before.remove(&key);
-        if self.ttl.is_zero() {
+        if self.ttl.is_zero() || pages.removals != since {
             return;
         }
         if pages.there.len() >= KEYS_MAX / 2 {
@@ -70,7 +78,13 @@ impl Known {
         pages.there.insert(key, Instant::now());
     }
 
-    /// It was not found, or removed.
+    /// It was removed.
+    pub(crate) fn is_removed(&self, key: &PageKey) {
+        self.lock().removals += 1;
+        self.is_gone(key);
+    }
+
+    /// It was not found.
     pub(crate) fn is_gone(&self, key: &PageKey) {
         let mut pages = self.lock();
         pages.forget(key);
@@ -90,7 +104,8 @@ impl Known {
 
     /// The namespace was cleared.
     pub(crate) fn forget_all(&self) {
-        *self.lock() = Pages::default();
+        let mut pages = self.lock();
+        *pages = Pages { removals: pages.removals + 1, ..Pages::default() };
     }
 
     fn lock(&self) -> MutexGuard<'_, Pages> {
@@ -119,7 +134,7 @@ mod tests {
     fn what_is_known_is_bounded_and_the_newest_stays() {
         let known = Known::new(Duration::from_secs(3600));
         for n in 0..3 * KEYS_MAX as u32 {
-            known.is_there(key(n));
+            known.is_there(key(n), 0);
             known.is_damaged(key(1_000_000 + n));
         }
         let pages = known.lock();
@@ -133,10 +148,10 @@ mod tests {
     #[test]
     fn a_damaged_page_is_so_until_it_is_replaced_or_gone() {
         let known = Known::new(Duration::from_secs(3600));
-        known.is_there(key(1));
+        known.is_there(key(1), 0);
         known.is_damaged(key(1));
         assert_eq!(known.of(&key(1)), Standing::Damaged);
-        known.is_there(key(1));
+        known.is_there(key(1), 0);
         assert_eq!(known.of(&key(1)), Standing::There);
         known.is_damaged(key(1));
         known.is_gone(&key(1));
@@ -146,9 +161,23 @@ mod tests {
     #[test]
     fn without_a_ttl_nothing_is_believed_but_damage() {
         let known = Known::new(Duration::ZERO);
-        known.is_there(key(1));
+        known.is_there(key(1), 0);
         assert_eq!(known.of(&key(1)), Standing::Unknown);
         known.is_damaged(key(1));
         assert_eq!(known.of(&key(1)), Standing::Damaged);
+    }
+
+    #[test]
+    fn what_was_seen_before_a_removal_is_not_believed_after_it() {
+        let known = Known::new(Duration::from_secs(3600));
+        let removals: [&dyn Fn(); 2] = [&|| known.is_removed(&key(1)), &|| known.forget_all()];
+        for remove in removals {
+            let since = known.now();
+            remove();
+            known.is_there(key(1), since);
+            assert_eq!(known.of(&key(1)), Standing::Unknown);
+            known.is_there(key(1), known.now());
+            assert_eq!(known.of(&key(1)), Standing::There);
+        }
     }
 }

@@ -40,9 +40,10 @@ impl<'a> Objects<'a> {
         self.namespace.check_shape(SET, put.page.planes(), put.page.len())?;
         let name = self.bucket.place().page(self.namespace.digest(), &put.key);
         let ask = self.ask(SET, &name);
+        let since = self.known.now();
         self.records.ensure(self.bucket, self.namespace, &ask).await?;
         let stored = self.set_at(put, &ask).await.map_err(|trouble| self.error(&ask, trouble))?;
-        self.known.is_there(put.key);
+        self.known.is_there(put.key, since);
         match stored {
             Stored::Present => Counters::add(&self.counters.present, 1),
             Stored::Written => {
@@ -129,6 +130,7 @@ impl<'a> Objects<'a> {
         let name = self.bucket.place().page(self.namespace.digest(), key);
         let ask = self.ask(GET, &name);
         let len = into.len() as u64;
+        let since = self.known.now();
         let fetched = if len > self.bucket.options().multipart_threshold {
             parts::download(self, key, &mut into, &ask).await
         } else {
@@ -137,7 +139,7 @@ impl<'a> Objects<'a> {
         match fetched {
             Ok(()) => {
                 self.bucket.is_permitted();
-                self.known.is_there(*key);
+                self.known.is_there(*key, since);
                 Counters::add(&self.counters.hits, 1);
                 Counters::add(&self.counters.network, 1);
                 Counters::add(&self.counters.bytes_read, len);
@@ -231,9 +233,10 @@ impl<'a> Objects<'a> {
         }
         let name = self.bucket.place().page(self.namespace.digest(), key);
         let ask = self.ask("ask for page", &name);
+        let since = self.known.now();
         match self.look(key, &ask).await {
             Ok(Head::Sound) => {
-                self.known.is_there(*key);
+                self.known.is_there(*key, since);
                 Ok(true)
             }
             Ok(Head::Nothing | Head::Flawed(_)) => Ok(false),
@@ -258,7 +261,7 @@ impl<'a> Objects<'a> {
         loop {
             let outcome = tries.once(self.bucket.delete(&name)).await;
             if let Some(()) = tries.judge(outcome).await.map_err(error)? {
-                self.known.is_gone(key);
+                self.known.is_removed(key);
                 Counters::add(&self.counters.removed, 1);
                 return Ok(true);
             }

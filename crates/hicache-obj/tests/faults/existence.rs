@@ -2,7 +2,7 @@
 
 use crate::stage::{MIB, Stage};
 use crate::stub::{Action, Close, Settings, bounded};
-use hicache_core::{Call, ErrorKind, Stored};
+use hicache_core::{Call, ErrorKind, Get, Stored};
 use std::time::Duration;
 
 fn stage() -> Stage {
@@ -156,5 +156,27 @@ fn a_batch_that_is_longer_than_the_queue_is_taken_whole() {
         let there = stage.backend.batch_exists(&vec![key; 200_000], Call::default()).wait();
         assert_eq!(there.len(), 200_000);
         assert!(there.iter().all(|there| matches!(there, Ok(true))), "{:?}", there.first_error());
+    });
+}
+
+#[test]
+fn a_page_that_is_removed_while_it_is_read_is_not_believed_to_be_there() {
+    bounded(|| {
+        let stage = stage();
+        stage.set(1).unwrap();
+        stage.on_pages(|request, _| match request.method.as_str() {
+            "GET" => Action::normal().pace(16_384, Duration::from_millis(250)),
+            _ => Action::normal(),
+        });
+        let into = stage.pool.alloc(1).unwrap().remove(0);
+        let get = Get { key: hicache_testkit::pages::key(1), into };
+        let reading = stage.backend.batch_get(vec![get], Call::default());
+        hicache_testkit::until("it is read", || stage.stub.count("GET") == 1);
+        assert!(stage.remove(1).unwrap());
+        assert!(
+            reading.wait().into_iter().next().unwrap().unwrap().is_some(),
+            "it was there when it was asked for"
+        );
+        assert!(!stage.exists(1).unwrap());
     });
 }
