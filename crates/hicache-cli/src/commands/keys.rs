@@ -107,7 +107,8 @@ pub(crate) fn get(args: &Get, output: &mut Output) -> Result {
 fn why_none(stats: &Stats, key: &PageKey) -> Option<String> {
     if stats.damaged > 0 {
         return Some(format!(
-            "damaged: page {key} failed its check; hicache verify --repair removes it, and then a put stores it anew"
+            "damaged: page {key} failed its check; it is set aside where the store can do that, else hicache verify \
+             --repair removes it; then a put stores it anew"
         ));
     }
     (stats.unverified > 0).then(|| {
