@@ -204,8 +204,14 @@ impl Bucket {
         if let Some(request_id) = &trouble.told.request_id {
             error = error.with("request_id", request_id);
         }
+        if let Some(fix) = &trouble.told.fix {
+            error = error.fix(fix);
+        }
         match &trouble.kind {
             Kind::Outage if trouble.told.status.is_none() => {
+                if let Some(endpoint) = &self.options.endpoint {
+                    error = error.with("endpoint", endpoint.url());
+                }
                 if let Some(proxy) = client::proxy_in_use(&self.options) {
                     error = error.with("proxy", proxy).fix("check the proxy, or set proxy=off");
                 }
@@ -224,9 +230,6 @@ impl Bucket {
                 error = error.with("read_timeout", format_args!("{:?}", self.options.read_timeout))
             }
             _ => (),
-        }
-        if let Some(fix) = &trouble.told.fix {
-            error = error.fix(fix);
         }
         let later = matches!(
             trouble.kind,
