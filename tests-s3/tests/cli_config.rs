@@ -37,3 +37,18 @@ fn the_configuration_of_sglangs_plugin_serves_every_command() {
         assert_eq!((&measured["mode"], &measured["write"]["bytes"]), (&json!("network"), &json!(256 << 10)));
     }
 }
+
+#[test]
+fn each_configuration_that_the_documentation_shows_is_right() {
+    let home = Home::new();
+    let text = std::fs::read_to_string("../docs/CONFIG.md").unwrap();
+    let mut shown = 0;
+    // Of the pieces between fences, every other one is an example, after the name of its syntax.
+    for example in text.split("```").skip(1).step_by(2) {
+        let (syntax, document) = example.split_once('\n').unwrap();
+        let config = home.file(&format!("shown.{syntax}"), document);
+        home.run(["config", "check", &config]).ended(0);
+        shown += 1;
+    }
+    assert!(shown >= 6, "{shown}");
+}
