@@ -263,7 +263,7 @@ fn config_check_reads_a_file_and_opens_nothing() {
     let check = |name: &str, text: &str| -> hicache_tests::Ran {
         home.command(["config", "check", &home.file(name, text)]).output().unwrap().into()
     };
-    check("extra.json", extra).ended(0);
+    assert!(check("extra.json", extra).ended(0).text().contains("names no store"));
     for (text, said) in [
         (r#"{"plugin": {"posix": {"threads": 2}}}"#, "no plugin is active"),
         (r#"{"file": {"max_szie": "1GiB"}}"#, "file.max_szie"),

@@ -226,6 +226,11 @@ fn a_models_page_is_replayed_in_each_order_and_orders_do_not_mix() {
             assert_eq!(refused.json()["error"]["kind"], "incompatible");
             let way = format!("hicache drop replay --backend '{}'", home.url("page_first"));
             assert!(refused.stderr.contains(&way), "{}", refused.stderr);
+            // The store may need what the file says of it.
+            let config = home.file("c.toml", format!("backend = \"{}\"\n", home.url("page_first")));
+            let flags = ["--block-tokens", "1", "--pool-pages", "8", "--config", &config];
+            let refused = home.run(fixed.iter().chain(&flags)).ended(1);
+            assert!(refused.stderr.contains(&format!("{way} --config '{config}'")), "{}", refused.stderr);
         }
     }
 }

@@ -127,6 +127,17 @@ fn what_is_wrong_with_a_tier_is_told_with_its_name() {
         let ran = home.run(["list", "--backend", &url]).ended(2);
         assert!(ran.stderr.contains(said) && ran.stderr.contains("tier=second"), "{}", ran.stderr);
     }
+    let bare = "tier:?first=memory:&second=file:/x?threads=3&engine=threads";
+    let ran = home.run(["list", "--backend", bare]).ended(2);
+    assert!(
+        ["option=engine", "tier=second", "%26"].iter().all(|said| ran.stderr.contains(said)),
+        "{}",
+        ran.stderr
+    );
+    let url = tier_url("memory:", &home.url("second"), "");
+    let told = home.run(["doctor", "--backend", &url]).ended(0).stderr;
+    let ways = ["memory:", &home.url("second")].map(|tier| format!("hicache doctor --backend '{tier}'"));
+    assert!(ways.iter().all(|way| told.contains(way)), "{told}");
     let url = tier_url("memory:", &format!("{}?threads=3", home.url("second")), "&write=behind");
     let shown = home.run(["config", "show", "--json", "--backend", &url]).ended(0).json();
     let value = |name: &str| {

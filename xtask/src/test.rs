@@ -52,7 +52,7 @@ const PLAIN: Stage = Stage {
 };
 /// On a real S3 server, which the tests start, say which it is, and end.
 const INTEGRATION: Stage = Stage {
-    command: &["build", "--locked", "-p", "hicache-cli", "--bin", "hicache", "--features", "obj"],
+    command: &["build", "--locked", "-p", "hicache-cli", "--bin", "hicache", "--features", "full"],
     tests: &["test", "-p", "hicache-s3-tests", "--locked", "--no-fail-fast"],
 };
 /// Of what is measured against. The benchmarks themselves hold none.

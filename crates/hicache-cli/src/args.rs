@@ -43,9 +43,12 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Replay a request trace: load the longest stored prefix of each request, store the rest
     ///
-    /// The trace is JSON lines {"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [block
-    /// ids]}. Without --backend in a fresh temporary store, which is removed. Read time is the time spent waiting for
-    /// pages; write time is that from a request's first batch to its last outcome; load latencies are the time that
+    /// The trace is JSON lines {"timestamp": ms, "hash_ids": [block ids]}, as Mooncake publishes them; other fields are
+    /// passed over. A request's ids are those of its blocks of tokens, in order, whole numbers: an id stands for a
+    /// block with all blocks before it, so requests that begin alike begin with the same ids. Each block is a page.
+    ///
+    /// Without --backend or --config in a fresh temporary store, which is removed. Read time is the time spent waiting
+    /// for pages; write time is that from a request's first batch to its last outcome; load latencies are the time that
     /// one request waited for its pages.
     Replay(Replay),
     /// Measure one part
@@ -85,7 +88,11 @@ pub(crate) enum Command {
     /// Token ids are whole numbers from 0 to 2^63 - 1, between white space or commas, also in the brackets of one JSON
     /// list: 1 2 3, or 1,2,3, or [1, 2, 3], or one a line. A trailing partial page has no key, which a note says.
     PageKeys(PageKeys),
-    /// What this machine and directory allow, and what fixes what they do not
+    /// What this machine, directory and bucket allow, and what fixes what they do not
+    ///
+    /// Looks at the store that --backend or --config names, else at the user's own; makes none. In a bucket one small
+    /// object is written, read and removed. A row says MISS where something is not as wanted, with its fix; the exit
+    /// code is 0 all the same. Of a tier: store, only the machine is looked at; notes have the command for each tier.
     Doctor(Place),
     /// What options a store has and what they are set to
     #[command(subcommand)]
@@ -100,7 +107,7 @@ pub(crate) enum Command {
 /// Which store.
 #[derive(Args, Debug)]
 pub(crate) struct Place {
-    /// The store's URL, as in file:/path?direct=false or memory:
+    /// The store's URL: file:/path, s3://bucket/prefix, tier:?first=URL&second=URL or memory:, with ?option=value&...
     #[arg(long, value_name = "URL")]
     pub(crate) backend: Option<String>,
     /// A configuration file (.toml, .json, .yaml) with backend = "URL" and a section for each kind of store

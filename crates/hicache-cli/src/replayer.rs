@@ -75,9 +75,9 @@ impl<'a> Replayer<'a> {
             // The layout is the run's, not the user's choice of a namespace.
             Failure::Store(error) if error.kind() == ErrorKind::Incompatible => {
                 Failure::Store(error.fix(format_args!(
-                    "`hicache drop {} --backend '{}'` removes its pages; or name another --backend",
+                    "`hicache drop {} {}` removes its pages; or name another --backend",
                     namespace.name(),
-                    session.url()
+                    session.flags()
                 )))
             }
             other => other,

@@ -95,6 +95,11 @@ impl Session {
         self.opener.registry.redact(&self.url)
     }
 
+    /// The flags that name it to another command, without secrets.
+    pub(crate) fn flags(&self) -> String {
+        flags(&self.opener, &self.url)
+    }
+
     /// Whether pages are kept in this process's memory only.
     pub(crate) fn is_memory(&self) -> bool {
         self.url.starts_with("memory:")
@@ -282,6 +287,12 @@ pub(crate) fn named(place: &Place, absent: Absent) -> Result<(Opener, Option<Str
 pub(crate) fn named_url(place: &Place) -> Result<Option<String>> {
     let (opener, url) = named(place, Absent::Refuse)?;
     Ok(url.map_or_else(|| opener.url(), |url| Ok(Some(url)))?)
+}
+
+/// The flags that name the store at `url` to another command, without secrets.
+pub(crate) fn flags(opener: &Opener, url: &str) -> String {
+    let named = format!("--backend '{}'", opener.registry.redact(url));
+    opener.config.as_ref().map_or(named.clone(), |config| format!("{named} --config '{}'", config.path()))
 }
 
 /// The folder of this user's caches.

@@ -13,7 +13,7 @@ const CAPACITY: OptionSpec = OptionSpec {
     name: "capacity",
     aliases: &[],
     kind: "bytes",
-    default: "1GiB, or what the application sets",
+    default: "1GiB; of the command and of open(), a quarter of the memory available",
     about: "most bytes of pages held; a set beyond it is refused",
     secret: false,
 };

@@ -190,6 +190,11 @@ impl StoreRegistry {
         let (factory, rest) = self.factory(url)?;
         options.set_scheme(factory.scheme);
         let query = rest.split_once('?').map_or("", |(_, query)| query);
+        let is_in = |specs: &[OptionSpec], name: &str| {
+            specs.iter().any(|spec| spec.name == name || spec.aliases.contains(&name))
+        };
+        // The URL of a tier that was written as it is.
+        let mut bare = None;
         // A value may be a secret, so errors name options, and by their place what may be a part of a value.
         for (index, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or_else(|| {
@@ -200,6 +205,19 @@ impl StoreRegistry {
                     .with("option", option)
                     .fix("write option=value, and & in a value as %26")
             })?;
+            if let Some(tier) = bare
+                && !is_in(factory.options, name)
+                && !is_in(COMMON_OPTIONS, name)
+            {
+                return Err(Error::new(ErrorKind::InvalidConfig, "open store")
+                    .why("an & ends the URL of a tier, and what follows is no option of the whole")
+                    .with("option", name)
+                    .with("tier", tier)
+                    .fix("write & in the URL of a tier as %26, ? as %3F and % as %25"));
+            }
+            if is_in(factory.stores, name) && value.contains('?') {
+                bare = Some(name);
+            }
             let decoded = |text| decode(text).map_err(|why| undecoded(why).with("option", name));
             options.set(Source::Url, decoded(name)?, decoded(value)?);
         }

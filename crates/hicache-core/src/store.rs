@@ -50,6 +50,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn health(&self) -> Health;
 
     /// Ends what was accepted and lets go of the medium.
+    ///
+    /// On a plain thread, with a [`Pending`] to wait for:
+    ///
+    /// ```
+    /// # use hicache_core::{MemoryStore, Pending, Store};
+    /// # let store = MemoryStore::new(1 << 20);
+    /// Pending::new(async move { store.close().await }).wait()?;
+    /// # Ok::<(), hicache_core::Error>(())
+    /// ```
     async fn close(&self) -> Result<()>;
 }
 

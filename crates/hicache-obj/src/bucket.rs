@@ -212,6 +212,9 @@ impl Bucket {
         if let Some(request_id) = &trouble.told.request_id {
             error = error.with("request_id", request_id);
         }
+        if let Some(fix) = &trouble.told.fix {
+            error = error.fix(fix);
+        }
         match &trouble.kind {
             Kind::Outage if trouble.told.status.is_none() => {
                 error = error.with("endpoint", self.service());
@@ -235,9 +238,6 @@ impl Bucket {
                 error = error.with("read_timeout", format_args!("{:?}", self.options.read_timeout));
             }
             _ => (),
-        }
-        if let Some(fix) = &trouble.told.fix {
-            error = error.fix(fix);
         }
         let later = matches!(
             trouble.kind,

@@ -99,10 +99,10 @@ fn reachable(bucket: &Bucket, trouble: Option<&Trouble>) -> Finding {
     let wanted = "an answer";
     let place = bucket.service();
     match trouble {
-        Some(trouble) if !trouble.is_answer() => Finding::of(
+        Some(trouble) if !trouble.is_answer() => Finding::bad(
             NAME,
             wanted,
-            trouble,
+            format!("{place}: {}", trouble.why),
             "check that the service runs, endpoint (host, port, http or https), proxy, and ca_bundle",
         ),
         _ => Finding::good(NAME, wanted, format!("{place} answers")),

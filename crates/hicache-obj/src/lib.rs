@@ -7,6 +7,10 @@
 //!
 //! The caller need not run an asynchronous runtime: the store has a small one on threads of its own.
 //!
+//! Who depends on this crate alone depends on `hicache-core` as well: it has the traits and the words. By a URL,
+//! `s3://bucket/prefix?endpoint=...`, with options from the environment and from files, the crate `hicache` opens such
+//! a store with its feature `obj`.
+//!
 //! ```no_run
 //! use hicache_core::{Namespace, PageLayout, Store};
 //! use hicache_obj::{Credentials, Endpoint, ObjOptions, ObjStore};

@@ -17,6 +17,9 @@ const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
 /// Longer than any deadline, and short enough to be added to a time.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// What makes a service answer.
+const UNREACHED: &str = "check that the service runs, and endpoint: host, port, http or https";
+
 /// What it is, to whoever must decide what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -140,7 +143,7 @@ impl Trouble {
             SdkError::DispatchFailure(failure) if failure.is_user() => {
                 Self::new(Kind::Refused(ErrorKind::InvalidConfig), why)
             }
-            _ => Self::new(Kind::Outage, why),
+            _ => Self::new(Kind::Outage, why).fix(UNREACHED),
         }
     }
 
@@ -152,7 +155,8 @@ impl Trouble {
 
 /// Credentials that cannot be had.
 pub(crate) fn no_credentials(error: &CredentialsError) -> Trouble {
-    let fix = "set access_key and secret_key, credentials=env or profile, or credentials=anonymous";
+    let fix = "set access_key and secret_key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or \
+               credentials=profile or anonymous";
     match error {
         CredentialsError::CredentialsNotLoaded(_) => {
             let why = format!("there are no credentials: {}", chain(error));
@@ -339,10 +343,10 @@ fn parse_date(text: &str) -> Option<SystemTime> {
 
 /// The error and what it came from, each said once.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = one_line(error);
     let mut cause = error.source();
     while let Some(error) = cause {
-        let more = error.to_string();
+        let more = one_line(error);
         if !text.ends_with(&more) {
             let _ = write!(text, ": {more}");
         }
@@ -350,6 +354,12 @@ pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     }
     text.truncate(text.floor_char_boundary(400));
     text
+}
+
+/// The SDK's list of sources of credentials has several.
+fn one_line(error: &(dyn StdError + 'static)) -> String {
+    let text = error.to_string();
+    text.lines().map(str::trim).collect::<Vec<_>>().join("; ").replace(":; ", ": ")
 }
 
 fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {

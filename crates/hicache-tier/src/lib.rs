@@ -2,10 +2,12 @@
 //!
 //! Reads try the first tier, then the second, and promote what only the second had. Writes go to both at once
 //! (*through*), or are answered by the first and carried to the second afterwards (*behind*). A tier that is lost
-//! degrades the store and fails nothing that the other can do; what that means is said at [`TierStore`].
+//! degrades the store and fails nothing that the other can do; what that means is said at [`TierStore`]. The tiers are
+//! handed over open; by a URL, `tier:?first=URL&second=URL`, the crate `hicache` opens both and their store, with its
+//! feature `tier`, and fails where one of them cannot be opened.
 //!
 //! ```
-//! use hicache_core::{MemoryStore, Namespace, PageLayout, Store};
+//! use hicache_core::{MemoryStore, Namespace, PageLayout, Pending, Store};
 //! use hicache_tier::{TierOptions, TierStore};
 //! use std::sync::Arc;
 //!
@@ -13,6 +15,8 @@
 //! let store = TierStore::new(first, second, TierOptions::default())?;
 //! let backend = store.backend(Namespace::named("example", PageLayout::opaque(4_096)?)?)?;
 //! assert!(backend.capabilities().cheap_exists);
+//! // What was written behind reaches the second tier before this is done.
+//! Pending::new(async move { store.close().await }).wait()?;
 //! # Ok::<(), hicache_core::Error>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -33,9 +33,10 @@ const BACKEND: &str = "backend";
 /// Both shapes of SGLang's extra configuration are read, too. *Flat*, `{"use_direct_io": true, "threads": 4}`: where
 /// there are no sections, options at top level are those of whichever store is opened. *Qualified*,
 /// `{"plugin": {"posix": {"active": true, "threads": 4}}, "use_direct_io": true}`: the active plugin's section and the
-/// top level are options of the store that stands for it, `posix` for `file:`. The plugin parameter `use_uring` is
-/// `engine=io_uring`; one that means nothing here is refused by name. Keys that SGLang's controller reads
-/// (`prefetch_threshold`, `backend_name`, `interface_v1`, ...) are checked for their kind, and left to it.
+/// top level are options of the store that stands for it, `posix` for `file:`, `obj` for `s3:`, whose `bucket` names
+/// the store ([`Opener::url`](crate::Opener::url)). The plugin parameter `use_uring` is `engine=io_uring`; one that
+/// means nothing here is refused by name. Keys that SGLang's controller reads (`prefetch_threshold`, `backend_name`,
+/// `interface_v1`, ...) are checked for their kind, and left to it.
 #[derive(Clone)]
 pub struct ConfigFile {
     path: String,
@@ -129,6 +130,11 @@ impl ConfigFile {
         Self::of(path, node)
     }
 
+    /// Where it was read from.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The URL of the store, if the file names one.
     pub fn backend(&self) -> Option<&str> {
         self.backend.as_deref()
@@ -214,10 +220,18 @@ impl ConfigFile {
         if !settings.is_empty() || self.plugin.is_some() {
             let mut settings = extra_config::translate(path, settings)?;
             let scheme = self.plugin.map(str::to_owned);
-            if self.plugin == Some("s3")
-                && let Some(at) = settings.iter().position(|setting| setting.name == extra_config::BUCKET)
-            {
-                self.bucket = Some(settings.remove(at).value);
+            let bucket = settings.iter().position(|setting| setting.name == extra_config::BUCKET);
+            match (self.plugin, bucket) {
+                (Some("s3"), Some(at)) => self.bucket = Some(settings.remove(at).value),
+                (None, Some(at)) => {
+                    return Err(invalid(path, "a bucket is the store's place, not an option of it")
+                        .with("at", &settings[at].at)
+                        .fix(
+                            "write backend = s3://BUCKET, or the bucket into the section of the plugin obj, or set \
+                             AWS_DEFAULT_BUCKET",
+                        ));
+                }
+                _ => (),
             }
             self.sections.push(Section { scheme, settings });
         }

@@ -131,10 +131,11 @@ fn is_active(path: &str, place: &str, entries: &[(String, Node)]) -> Result<bool
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidConfig`] for a value that is no boolean where one is wanted.
+/// [`ErrorKind::InvalidConfig`] for a value that is no boolean where one is wanted, and for a scheme that is not the
+/// endpoint's.
 pub(crate) fn translate(path: &str, settings: Vec<Setting>) -> Result<Vec<Setting>> {
     let mut translated = Vec::with_capacity(settings.len());
-    let settings = with_scheme(settings);
+    let settings = with_scheme(path, settings)?;
     for setting in settings {
         if setting.name != "use_uring" {
             translated.push(setting);
@@ -146,14 +147,25 @@ pub(crate) fn translate(path: &str, settings: Vec<Setting>) -> Result<Vec<Settin
 }
 
 /// The endpoint as a URL: NIXL's plugin has its `scheme` (`https` unless said) as a parameter of its own.
-fn with_scheme(mut settings: Vec<Setting>) -> Vec<Setting> {
-    let is_bare = |setting: &Setting| setting.name == ENDPOINT && !setting.value.contains("://");
-    let Some(endpoint) = settings.iter().position(is_bare) else { return settings };
+fn with_scheme(path: &str, mut settings: Vec<Setting>) -> Result<Vec<Setting>> {
+    let Some(endpoint) = settings.iter().position(|setting| setting.name == ENDPOINT) else {
+        return Ok(settings);
+    };
     let scheme = settings.iter().position(|setting| setting.name == SCHEME);
-    let said = scheme.map_or("https", |scheme| settings[scheme].value.as_str());
-    settings[endpoint].value = format!("{said}://{}", settings[endpoint].value);
+    let said = scheme.map(|scheme| settings[scheme].value.as_str());
+    match settings[endpoint].value.split_once("://") {
+        None => {
+            settings[endpoint].value = format!("{}://{}", said.unwrap_or("https"), settings[endpoint].value);
+        }
+        Some((of_url, _)) if said.is_some_and(|said| !said.eq_ignore_ascii_case(of_url)) => {
+            let at = scheme.map_or("", |scheme| settings[scheme].at.as_str());
+            return Err(invalid(path, at, &format!("{ENDPOINT} has another scheme"))
+                .fix("leave scheme out where the endpoint is a URL"));
+        }
+        Some(_) => (),
+    }
     scheme.into_iter().for_each(|scheme| drop(settings.remove(scheme)));
-    settings
+    Ok(settings)
 }
 
 fn invalid(path: &str, at: &str, why: &str) -> Error {

@@ -40,7 +40,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each kind of store is a feature: `file` (default), `obj` (S3), `tier`. `memory:` is always there.
+//! Each kind of store is a feature: `file` (default), `obj` (S3), `tier`. `memory:` is always there. [`open`] has the
+//! options; an [`Opener`] reads a configuration file, too:
+//!
+//! ```no_run
+//! use hicache::{ConfigFile, Environment, Opener};
+//!
+//! let (config, environment) = (Some(ConfigFile::read("kv.toml")?), Environment::of_process());
+//! let opener = Opener { config, environment, ..Opener::default() };
+//! // The one that the file names, as in backend = "s3://bucket/prefix".
+//! let url = opener.url()?.ok_or("kv.toml names no store")?;
+//! let store = opener.open(&url)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod config;

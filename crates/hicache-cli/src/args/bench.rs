@@ -68,16 +68,16 @@ pub(crate) struct BenchFile {
 /// Options of the store that have a flag of their own here. The store judges them.
 #[derive(Args, Debug)]
 pub(crate) struct StoreFlags {
-    /// How the store lies on disk
+    /// How the store lies on disk; of these, this build has files
     #[arg(long, value_parser = ["files", "slab"])]
     format: Option<String>,
     /// What moves the bytes
     #[arg(long, value_parser = ["auto", "io_uring", "threads"])]
     engine: Option<String>,
-    /// Pages that the engine has under way
+    /// Reads that a ring has in flight
     #[arg(long, value_name = "N")]
     pub(crate) depth: Option<NonZeroU32>,
-    /// Rings of the engine
+    /// Rings that batches of gets are dealt among
     #[arg(long, value_name = "N")]
     rings: Option<NonZeroU32>,
     /// Go past the kernel's page cache

@@ -21,8 +21,8 @@ pub(crate) fn run(args: &Config, output: &mut Output) -> Result {
 fn check(file: &Path, output: &mut Output) -> Result {
     let opener = Opener { config: Some(ConfigFile::read(file)?), ..Opener::default() };
     opener.check_config()?;
-    let backend = opener.config.as_ref().and_then(ConfigFile::backend);
-    let backend = backend.map(|url| opener.registry.redact(url));
+    // A plugin whose bucket a variable is to say names none.
+    let backend = opener.url().ok().flatten().map(|url| opener.registry.redact(&url));
     if output.is_json() {
         output.document(&json!({ "file": file.display().to_string(), "ok": true, "backend": backend }))?;
     } else {

@@ -2,7 +2,7 @@
 
 use crate::args::Place;
 use crate::failure::{Ending, Failure, Result};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::session;
 use hicache::Machine;
 use serde::Serialize;
@@ -50,6 +50,9 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
     }
     #[cfg(feature = "obj")]
     service::rows(place, &mut checks)?;
+    for tier in tiers(place)?.iter().filter(|_| !output.is_quiet()) {
+        output::note(format_args!("note: this tier was not looked at; for it: hicache doctor {tier}"));
+    }
     if output.is_json() {
         output.document(&json!({ "checks": checks }))?;
         return Ok(Ending::Done);
@@ -70,6 +73,20 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
         }
     }
     Ok(Ending::Done)
+}
+
+/// The flags that name each store that the one of `place` is made of, without secrets.
+fn tiers(place: &Place) -> Result<Vec<String>> {
+    let (opener, url) = session::named(place, session::Absent::Refuse)?;
+    let Some(url) = url.map_or_else(|| opener.url(), |url| Ok(Some(url)))? else { return Ok(Vec::new()) };
+    let (factory, _) = opener.registry.factory(&url)?;
+    if factory.stores.is_empty() {
+        return Ok(Vec::new());
+    }
+    let options = opener.options(&url)?;
+    let urls = factory.stores.iter().map(|spec| options.get(spec, |text| Ok(text.to_owned())));
+    let urls = urls.collect::<hicache::Result<Vec<_>>>()?;
+    Ok(urls.into_iter().flatten().map(|url| session::flags(&opener, &url)).collect())
 }
 
 /// The directory that a file store would use; `None` for other stores.

@@ -1,8 +1,9 @@
 //! Connections that a server has closed meanwhile (B067), and how many there are.
 
-use crate::stage::{MIB, Stage, timed};
-use crate::stub::{Action, Close, Idle, IdleEnd, Settings, bounded};
+use crate::stage::{self, MIB, Stage, timed};
+use crate::stub::{Action, Close, Idle, IdleEnd, Settings, Stub, bounded};
 use hicache_core::{Call, ErrorKind, Get};
+use hicache_obj::{Endpoint, ObjOptions, ObjStore};
 use hicache_testkit::pages;
 use std::time::Duration;
 
@@ -154,5 +155,23 @@ fn a_server_that_is_not_there_is_told_at_once_and_found_again() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
         assert_eq!(stage.page_requests().len(), asked);
         stage.goes_on();
+    });
+}
+
+#[test]
+fn an_endpoint_where_nobody_listens_is_named_with_what_to_check() {
+    bounded(|| {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let there = |stub: &Stub| ObjOptions {
+            endpoint: Some(Endpoint::parse(&format!("http://{closed}")).unwrap()),
+            retries: 0,
+            ..stage::options(stub)
+        };
+        let stub = Stub::start();
+        let error = ObjStore::open("//bucket", there(&stub)).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        let endpoint = format!("http://{closed}");
+        assert_eq!(error.fact("endpoint"), Some(endpoint.as_str()), "{error:?}");
+        assert!(stage::story(&error).contains("check that the service runs"), "{error:?}");
     });
 }

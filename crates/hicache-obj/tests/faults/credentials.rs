@@ -45,9 +45,11 @@ fn b075_without_credentials_the_store_is_refused_at_once() {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
         assert!(took < Duration::from_millis(200), "{took:?}");
         let story = stage::story(&error);
-        for fix in ["access_key", "anonymous", "credentials"] {
+        for fix in ["access_key", "AWS_ACCESS_KEY_ID", "anonymous", "credentials"] {
             assert!(story.contains(fix), "{story}");
         }
+        // What the SDK lists in lines is told in one.
+        assert!(story.contains("Attempted: environment") && story.contains("; profile"), "{story}");
     });
 }
 

@@ -415,10 +415,9 @@ fn b013_every_boolean_option_takes_every_form_in_every_place() {
 #[test]
 #[cfg(feature = "obj")]
 fn the_plugin_for_s3_names_its_bucket_and_its_endpoint_as_sglang_does() {
-    let open = |text: &str| {
-        let config = Some(ConfigFile::parse_json("x", text).unwrap());
-        crate::Opener { config, ..crate::Opener::default() }
-    };
+    let open_with =
+        |config: Result<ConfigFile>| Opener { config: Some(config.unwrap()), ..Opener::default() };
+    let open = |text: &str| open_with(ConfigFile::parse_json("x", text));
     let opener = open(
         r#"{"plugin": {"obj": {"active": true, "bucket": "kv", "scheme": "http", "num_threads": "2",
             "endpoint_override": "127.0.0.1:9000", "access_key": "a", "secrete_key": "b",
@@ -441,9 +440,29 @@ fn the_plugin_for_s3_names_its_bucket_and_its_endpoint_as_sglang_does() {
     let endpoint = effective.iter().find(|option| option.spec.name == "endpoint").unwrap();
     assert_eq!(endpoint.values.first().map(String::as_str), Some("https://s3.example.net"));
 
+    // The scheme may be said twice, not in two ways.
+    let both = |scheme: &str| {
+        let of_plugin = format!(
+            r#"{{"active": true, "bucket": "kv", "endpoint_override": "http://a:9", "scheme": "{scheme}"}}"#
+        );
+        ConfigFile::parse_json("x", &format!(r#"{{"plugin": {{"obj": {of_plugin}}}}}"#))
+    };
+    for same in ["http", "HTTP"] {
+        open_with(both(same)).check("s3://kv").unwrap();
+    }
+    let error = both("https").unwrap_err().to_string();
+    assert!(error.contains("plugin.obj.scheme") && error.contains("leave scheme out"), "{error}");
+
     let nowhere = open(r#"{"plugin": {"obj": {"active": true}}}"#);
     let error = nowhere.url().unwrap_err().to_string();
     assert!(error.contains("AWS_DEFAULT_BUCKET"), "{error}");
     let unknown = open(r#"{"plugin": {"obj": {"active": true, "bucket": "kv", "crtMinLimit": 5}}}"#);
     assert!(unknown.check("s3://kv").unwrap_err().to_string().contains("crtMinLimit"));
+}
+
+#[test]
+fn a_bucket_without_its_plugin_is_refused_with_where_it_goes() {
+    for text in [r#"{"bucket": "kv"}"#, r#"{"bucket": "kv", "endpoint_override": "http://a:9"}"#] {
+        refused(json(text), &["some.json", "at=bucket", "s3://BUCKET", "plugin obj"]);
+    }
 }

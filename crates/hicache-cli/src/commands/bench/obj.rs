@@ -1,7 +1,7 @@
 //! `hicache bench obj`: write, read and exists of an S3 store, with as many requests under way as asked for.
 
 use super::file::all;
-use crate::args::{BenchObj, Switch};
+use crate::args::{BenchObj, Place, Switch};
 use crate::failure::{Ending, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::meter::{Meter, Step};
@@ -55,14 +55,16 @@ pub(crate) fn run(args: &BenchObj, output: &mut Output) -> Result {
     if let Some(checksum) = args.checksum {
         flags.push(("checksum".to_owned(), (checksum == Switch::On).to_string()));
     }
-    if !session::named_url(&args.place)?.is_some_and(|url| url.starts_with("s3:")) {
+    let Some(url) = session::named_url(&args.place)?.filter(|url| url.starts_with("s3:")) else {
         return Err(Failure::Usage(
-            "bench obj wants --backend s3://BUCKET?...; bench file measures others".to_owned(),
+            "bench obj wants --backend s3://BUCKET?..., or a --config that names one; bench file measures others"
+                .to_owned(),
         ));
-    }
+    };
+    let place = Place { backend: Some(url), config: args.place.config.clone() };
     // What is asked for here is not what was asked of the service before.
     flags.push(("exists_ttl".to_owned(), "0s".to_owned()));
-    let mut session = Session::open_measured(&args.place, None, flags)?;
+    let mut session = Session::open_measured(&place, None, flags)?;
     let report = session.run(|session| {
         // A namespace of this run's own: what is there is neither read nor removed.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
