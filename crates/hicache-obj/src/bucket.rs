@@ -220,6 +220,7 @@ impl Bucket {
                 error = error.with("endpoint", self.service());
                 error = match client::proxy_in_use(&self.options) {
                     Some(proxy) => error.with("proxy", proxy).fix("check the proxy, or set proxy=off"),
+                    None if trouble.told.fix.is_some() => error,
                     None => error.fix("check that the service runs, and endpoint: host, port, http or https"),
                 };
             }
