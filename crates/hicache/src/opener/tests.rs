@@ -49,6 +49,7 @@ fn values(option: &str) -> (&'static str, &'static str) {
         "direct" | "checksum" | "accept_unverified" => ("yes", "flase"),
         "engine" => ("threads", "steam"),
         "threads" => ("4", "0"),
+        "rings" => ("2", "0"),
         "depth" => ("8", "0"),
         "durability" => ("sync", "some"),
         "capacity" => ("1GiB", "1 page"),
