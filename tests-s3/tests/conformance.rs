@@ -5,12 +5,12 @@ use hicache_testkit::{Medium, Openers, Reopened, Subject, conformance, model};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Each medium is a part of the bucket of its own.
-fn subject(server: &S3Server) -> Subject {
+/// Each medium is a part of the bucket of its own; tests at once may share a server, and so a bucket.
+fn subject(server: &S3Server, test: &'static str) -> Subject {
     let access = server.access().clone();
     let (run, count) = (std::process::id(), AtomicU32::new(0));
     Subject::new("s3", Reopened::Whole, Openers::Many, move || {
-        let prefix = format!("conformance/{run}-{}", count.fetch_add(1, Ordering::Relaxed));
+        let prefix = format!("{test}/{run}-{}", count.fetch_add(1, Ordering::Relaxed));
         let url = access.url(&prefix);
         Medium::of(move || hicache::open(&url).expect("the store opens"))
     })
@@ -20,7 +20,7 @@ fn subject(server: &S3Server) -> Subject {
 fn a_bucket_of_a_real_server_keeps_the_contract() {
     let test = "a_bucket_of_a_real_server_keeps_the_contract";
     let Some(server) = S3Server::for_test(test, &Kind::ALL) else { return };
-    conformance::all(&subject(&server));
+    conformance::all(&subject(&server, test));
 }
 
 /// A directory of its own over a part of the bucket of its own.
@@ -59,5 +59,5 @@ fn a_directory_over_a_bucket_written_behind_keeps_the_contract() {
 fn a_bucket_of_a_real_server_does_what_the_model_does() {
     let test = "a_bucket_of_a_real_server_does_what_the_model_does";
     let Some(server) = S3Server::for_test(test, &Kind::ALL) else { return };
-    model::check(&subject(&server), 20);
+    model::check(&subject(&server, test), 20);
 }
