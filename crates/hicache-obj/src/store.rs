@@ -26,6 +26,9 @@ const THREADS_MAX: usize = 4;
 /// How long the service may take to answer when the store is opened.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
 
+/// How often a service that does not answer is asked again then: a mistyped port is told in a second.
+const OPEN_RETRIES: u32 = 4;
+
 /// An object that is asked for when a store is opened, to hear what the service says. It is never written.
 pub(crate) const NOBODY: &str = "hicache-nothing";
 
@@ -86,7 +89,7 @@ async fn greet(bucket: &Bucket) -> Result<()> {
     let ask = Ask { operation: "open store", name: "", counters: &counters, deadline };
     let error = |trouble| bucket.error(&ask, trouble);
     bucket.check_credentials().await.map_err(error)?;
-    let mut tries = Tries::of(bucket, ask).map_err(error)?;
+    let mut tries = Tries::of(bucket, ask).map_err(error)?.at_most(OPEN_RETRIES);
     loop {
         let outcome = tries.once(bucket.head_or_why(&name)).await;
         match tries.judge(outcome).await {

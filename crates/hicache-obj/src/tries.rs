@@ -32,6 +32,8 @@ pub(crate) struct Tries<'a> {
     ask: Ask<'a>,
     pass: Option<Pass<'a>>,
     attempts: u32,
+    /// Attempts after the first.
+    retries: u32,
     /// The last attempt that ended by itself had no answer.
     unanswered: bool,
     /// What is worth one more attempt each, and no more: the region, the credentials, the clock, a checksum, damage.
@@ -57,9 +59,15 @@ impl<'a> Tries<'a> {
             ask,
             pass: Some(pass),
             attempts: 0,
+            retries: bucket.options().retries,
             unanswered: false,
             renewed: Renewed::default(),
         })
+    }
+
+    /// Gives up after fewer attempts: somebody waits who wants to hear that nothing is there.
+    pub(crate) fn at_most(self, retries: u32) -> Self {
+        Self { retries: self.retries.min(retries), ..self }
     }
 
     /// One attempt, up to the deadline.
@@ -125,9 +133,7 @@ impl<'a> Tries<'a> {
             Kind::Skewed if once(&mut self.renewed.clock) => now,
             Kind::Unknown(what) if self.bucket.go_without(what) => now,
             Kind::Flaw(flaw) if flaw.may_be_of_the_way() && once(&mut self.renewed.page) => now,
-            Kind::Outage | Kind::Stalled | Kind::Throttled
-                if self.attempts <= self.bucket.options().retries =>
-            {
+            Kind::Outage | Kind::Stalled | Kind::Throttled if self.attempts <= self.retries => {
                 // A HEAD is not told that it is a throttle.
                 let unsaid = trouble.told.status == Some(503) && trouble.told.code.is_none();
                 let (first, most) = match trouble.kind {

@@ -3,6 +3,7 @@
 mod addressing;
 mod bodies;
 mod checksums;
+mod closing;
 mod connections;
 mod credentials;
 mod existence;
