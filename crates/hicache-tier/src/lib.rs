@@ -3,8 +3,7 @@
 //! Reads try the first tier, then the second, and promote what only the second had. Writes go to both at once
 //! (*through*), or are answered by the first and carried to the second afterwards (*behind*). A tier that is lost
 //! degrades the store and fails nothing that the other can do; what that means is said at [`TierStore`]. The tiers are
-//! handed over open; by a URL, `tier:?first=URL&second=URL`, the crate `hicache` opens both and their store, with its
-//! feature `tier`, and fails where one of them cannot be opened.
+//! handed over open; by a URL, `tier:?first=URL&second=URL`, the crate `hicache` opens both, with its feature `tier`.
 //!
 //! ```
 //! use hicache_core::{MemoryStore, Namespace, PageLayout, Pending, Store};
