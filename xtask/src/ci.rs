@@ -11,6 +11,9 @@ use crate::{docs as documents, features, tidy};
 /// A file-only build must not pull these in, nor anything whose name goes on with a dash after them.
 const NOT_IN_FILE_ONLY: [&str; 4] = ["tokio", "hyper", "rustls", "aws"];
 
+/// Stacks of TLS: a build has one of them, in one version.
+const TLS: [&str; 5] = ["rustls", "openssl", "native-tls", "s2n-tls", "boring"];
+
 enum Done {
     Ran,
     Skipped(&'static str),
@@ -18,13 +21,14 @@ enum Done {
 
 type Step = fn(&Workspace) -> Result<Done, String>;
 
-const STEPS: [(&str, Step); 8] = [
+const STEPS: [(&str, Step); 9] = [
     ("formatting", formatting),
     ("tidy", tidy_step),
     ("lints", lints),
     ("docs", docs),
     ("documents made from the command", made_documents),
     ("file-only build", file_only),
+    ("one TLS stack", one_tls),
     ("features", feature_sets),
     ("licences, bans, sources", deny),
 ];
@@ -101,19 +105,7 @@ fn made_documents(workspace: &Workspace) -> Result<Done, String> {
 }
 
 fn file_only(_: &Workspace) -> Result<Done, String> {
-    let tree = output(cargo(&[
-        "tree",
-        "--locked",
-        "-p",
-        "hicache",
-        "--no-default-features",
-        "--features",
-        "file",
-        "-e",
-        "normal",
-        "--prefix",
-        "none",
-    ]))?;
+    let tree = tree_with("file")?;
     if package_names(&tree).all(|name| name != "hicache-file") {
         return Err("the tree of a file-only build does not hold hicache-file".to_owned());
     }
@@ -121,6 +113,35 @@ fn file_only(_: &Workspace) -> Result<Done, String> {
         [] => Ok(Done::Ran),
         found => Err(format!("a file-only build depends on {}", found.join(", "))),
     }
+}
+
+fn one_tls(_: &Workspace) -> Result<Done, String> {
+    match tls_stacks(&tree_with("obj")?).as_slice() {
+        [_] => Ok(Done::Ran),
+        [] => Err("a build with S3 has no TLS stack".to_owned()),
+        found => Err(format!("a build with S3 has several TLS stacks: {}", found.join(", "))),
+    }
+}
+
+/// The packages of the facade with this feature alone, a line each.
+fn tree_with(feature: &str) -> Result<String, String> {
+    let of = ["tree", "--locked", "-p", "hicache", "--no-default-features", "--features", feature];
+    output(cargo(&[&of[..], &["-e", "normal", "--prefix", "none"]].concat()))
+}
+
+/// Crates that speak TLS, or compute for it, each with its version.
+fn tls_stacks(tree: &str) -> Vec<String> {
+    let mut found: Vec<String> = tree
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let (name, version) = (words.next()?, words.next()?);
+            TLS.contains(&name).then(|| format!("{name} {version}"))
+        })
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 fn package_names(tree: &str) -> impl Iterator<Item = &str> {
@@ -163,6 +184,14 @@ mod tests {
     fn a_runtime_in_a_file_only_build_is_found() {
         let tree = "hicache v0.1.0\nhicache-file v0.1.0\ntokio-util v0.7.1\naws-config v1.0.0\n";
         assert_eq!(unwanted(tree), ["aws-config", "tokio-util"]);
+    }
+
+    #[test]
+    fn a_second_stack_or_a_second_version_of_one_is_found() {
+        let tree = "hicache v0.1.0\nrustls v0.23.1\nrustls-pki-types v1.0.0\nrustls v0.23.1 (*)\n";
+        assert_eq!(tls_stacks(tree), ["rustls v0.23.1"]);
+        let tree = "rustls v0.21.0\nrustls v0.23.1\nnative-tls v0.2.0\n";
+        assert_eq!(tls_stacks(tree).len(), 3);
     }
 
     #[test]
