@@ -108,6 +108,14 @@ fn texts_that_stores_have_recorded_stay_what_they_are() {
 }
 
 #[test]
+fn the_length_of_an_index_does_not_wrap_around() {
+    let head_dim = std::hint::black_box(u32::MAX - 7);
+    let caught = std::panic::catch_unwind(|| Geometry::indexer_token_len(head_dim)).unwrap_err();
+    let text = caught.downcast_ref::<String>().map(String::as_str).or(caught.downcast_ref().copied());
+    assert_eq!(text, Some("the length of a token fits a u32"));
+}
+
+#[test]
 fn pages_of_sidecars_have_the_worked_sizes() {
     assert_eq!(Geometry::indexer_token_len(128), 132);
     for order in PageOrder::ALL {

@@ -174,8 +174,12 @@ impl FromStr for PageOrder {
 impl Geometry {
     /// Bytes of a token in an index of keys of `index_head_dim` elements of 8 bits: the elements, and a scale of
     /// 4 bytes for each 128 of them.
+    ///
+    /// # Panics
+    ///
+    /// If that does not fit a `u32`: a length that wrapped around would be another layout's.
     pub const fn indexer_token_len(index_head_dim: u32) -> u32 {
-        index_head_dim + index_head_dim / 128 * 4
+        index_head_dim.checked_add(index_head_dim / 128 * 4).expect("the length of a token fits a u32")
     }
 
     /// The kind's name in a layout's text.
