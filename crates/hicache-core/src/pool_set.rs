@@ -138,14 +138,17 @@ pub struct PoolSet {
 }
 
 impl PoolSet {
-    /// A set whose anchor is `anchor`.
+    /// A set whose anchor is `anchor`. Each pool goes to a namespace of its own: all use the chain's keys, so two
+    /// pools of one namespace and layout would be given each other's bytes.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] for a sidecar of block groups: its pages have keys of their own, not the
-    /// chain's, so it is moved through its own backend and counted by [`usable_prefix`].
+    /// chain's, so it is moved through its own backend and counted by [`usable_prefix`]. Likewise where one backend
+    /// is given for two pools; that two backends are of one namespace cannot be seen here.
     pub fn new(anchor: Arc<dyn StorageBackend>, sidecars: Vec<Sidecar>) -> Result<Self> {
         check_policies(&sidecars)?;
+        check_distinct(Some(&anchor), &sidecars)?;
         Ok(Self { anchor: Some(anchor), sidecars })
     }
 
@@ -157,6 +160,7 @@ impl PoolSet {
     /// say which pages are there.
     pub fn logical(sidecars: Vec<Sidecar>) -> Result<Self> {
         check_policies(&sidecars)?;
+        check_distinct(None, &sidecars)?;
         if !sidecars.iter().any(Sidecar::holds_all) {
             return Err(invalid("a set with a logical anchor has no sidecar that holds all pages"));
         }
@@ -378,6 +382,18 @@ fn check_policies(sidecars: &[Sidecar]) -> Result<()> {
             .fix("move its pages through its own backend, and count them with usable_prefix")),
         None => Ok(()),
     }
+}
+
+fn check_distinct(anchor: Option<&Arc<dyn StorageBackend>>, sidecars: &[Sidecar]) -> Result<()> {
+    for (place, sidecar) in sidecars.iter().enumerate() {
+        let before = sidecars[..place].iter().map(|other| &other.backend);
+        if anchor.into_iter().chain(before).any(|other| Arc::ptr_eq(other, &sidecar.backend)) {
+            return Err(invalid("a pool has the backend of a pool before it, and would be given its pages")
+                .with("pool", &sidecar.name)
+                .fix("give each pool a namespace of its own"));
+        }
+    }
+    Ok(())
 }
 
 fn invalid(why: &'static str) -> Error {

@@ -459,6 +459,23 @@ fn a_set_that_nobody_could_read_is_refused() {
 
 /// K and V of different head dimensions: two pools of one chain.
 #[test]
+fn two_pools_of_one_backend_are_refused_since_each_would_be_given_the_others_bytes() {
+    let chain = Chain::new();
+    let [index, window] = [0, 1].map(|place| Arc::clone(&chain.set.sidecars()[place].backend));
+    let all =
+        |name, backend: &Arc<dyn StorageBackend>| sidecar(name, Arc::clone(backend), HitPolicy::AllPages);
+    let anchor = Arc::clone(chain.set.anchor().unwrap());
+    for (refused, pool) in [
+        (PoolSet::new(Arc::clone(&anchor), vec![all("index", &index), all("kv again", &anchor)]), "kv again"),
+        (PoolSet::new(anchor, vec![all("k", &index), all("window", &window), all("v", &index)]), "v"),
+        (PoolSet::logical(vec![all("k", &index), all("v", &index)]), "v"),
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!((error.kind(), error.fact("pool")), (ErrorKind::InvalidConfig, Some(pool)), "{error}");
+    }
+}
+
+#[test]
 fn w12_a_model_whose_k_and_v_differ_in_size_is_stored_and_loaded() {
     let store = MemoryStore::new(1 << 20);
     let [k, v] = [192, 128].map(|dim| pages::opaque(2 * 4 * dim));
