@@ -300,7 +300,7 @@ pub(crate) struct PageKeys {
     /// Units (tokens; pairs of tokens with --bigram) in a page
     #[arg(long, value_name = "N")]
     pub(crate) page_size: NonZeroUsize,
-    /// The key of the page before the first
+    /// The key of the page before the first; an empty text is none, and then nothing seeds the chain
     #[arg(long, value_name = "HEX", value_parser = parse_prior)]
     pub(crate) prior: Option<Prior>,
     /// What separates tenants, a LoRA adapter say: seeds the chain when there is no prior key

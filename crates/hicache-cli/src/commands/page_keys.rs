@@ -54,18 +54,30 @@ fn parse(text: &str) -> Result<Vec<u64>, String> {
         _ => return Err("a list of token ids has both its brackets, or none".to_owned()),
     };
     let mut tokens = Vec::new();
-    let words = inner.split(|character: char| character.is_whitespace() || character == ',');
-    for word in words.filter(|word| !word.is_empty()) {
-        let token = word.parse::<u64>().ok().filter(|token| *token <= i64::MAX as u64);
-        tokens.push(token.ok_or_else(|| {
-            let before = word.as_ptr().addr() - text.as_ptr().addr();
-            let line = text[..before].matches('\n').count() + 1;
-            let short: String = word.chars().take(40).collect();
-            format!(
-                "token {} (line {line}) is {short:?}: a token id is a whole number from 0 to 2^63 - 1",
-                tokens.len() + 1
-            )
-        })?);
+    let refused = |count: usize, part: &str, what: &str| {
+        let before = part.as_ptr().addr() - text.as_ptr().addr();
+        let line = text[..before].matches('\n').count() + 1;
+        format!(
+            "token {} (line {line}) is {what}: a token id is a whole number from 0 to 2^63 - 1",
+            count + 1
+        )
+    };
+    if inner.trim().is_empty() {
+        return Ok(tokens);
+    }
+    // A comma ends what may be the last line of many.
+    let inner = if inner.len() == trimmed.len() { inner.strip_suffix(',').unwrap_or(inner) } else { inner };
+    for part in inner.split(',') {
+        let before = tokens.len();
+        for word in part.split_whitespace() {
+            let token = word.parse::<u64>().ok().filter(|token| *token <= i64::MAX as u64);
+            let short = || format!("{:?}", word.chars().take(40).collect::<String>());
+            tokens.push(token.ok_or_else(|| refused(tokens.len(), word, &short()))?);
+        }
+        // Keys of the rest would be keys of other text.
+        if tokens.len() == before {
+            return Err(refused(before, part, "missing between commas"));
+        }
     }
     Ok(tokens)
 }
@@ -81,6 +93,22 @@ mod tests {
         }
         assert_eq!(parse(" \n"), Ok(Vec::new()));
         assert_eq!(parse("[]"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_token_that_is_missing_between_commas_is_not_passed_over() {
+        for (text, place) in [
+            ("1,,2", "token 2 (line 1) is missing"),
+            ("1,\n ,2", "token 2 (line 1) is missing"),
+            (",1", "token 1 (line 1) is missing"),
+            ("[1,]", "token 2 (line 1) is missing"),
+            ("1,,", "token 2 (line 1) is missing"),
+            (",", "token 1 (line 1) is missing"),
+        ] {
+            let why = parse(text).unwrap_err();
+            assert!(why.contains(place), "{text:?}: {why}");
+        }
+        assert_eq!(parse("1,\n2,\n"), Ok(vec![1, 2]));
     }
 
     #[test]
