@@ -27,7 +27,7 @@ const BACKEND: &str = "backend";
 /// ```
 ///
 /// In JSON, the same: `{"backend": "file:cache", "file": {"direct": true}}`, and so in YAML, of which anchors and tags
-/// are not read. Numbers and booleans are their texts; a list of texts repeats its option. Relative paths start at the
+/// are not read. Numbers and booleans are their texts; a list of texts, which is not empty, repeats its option. Relative paths start at the
 /// working directory, as those of flags do.
 ///
 /// Both shapes of SGLang's extra configuration are read, too. *Flat*, `{"use_direct_io": true, "threads": 4}`: where
@@ -180,6 +180,11 @@ impl ConfigFile {
                     return Err(invalid(path, format_args!("backend is {}, not a URL", other.kind())));
                 }
                 (PLUGIN, Node::Table(sections)) => plugins = Some(sections),
+                (PLUGIN, other) => {
+                    let why =
+                        format!("plugin is {}, not a table with a section for each plugin", other.kind());
+                    return Err(invalid(path, why));
+                }
                 (_, Node::Table(options)) => config.sections.push(Section::of(path, key, options)?),
                 (_, value) => top.push((key, value)),
             }
@@ -308,6 +313,10 @@ impl Setting {
         };
         match value {
             Node::Text(text) | Node::Literal(text) => Ok(vec![one(text)]),
+            // No value would be no setting, and its name never looked at.
+            Node::List(items) if items.is_empty() => Err(invalid(path, "an option is an empty list")
+                .with("at", at)
+                .fix("give its values, or leave it out")),
             Node::List(items) => {
                 let text = |item| match item {
                     Node::Text(text) => Ok(one(text)),

@@ -57,6 +57,27 @@ fn b014_a_key_told_twice_is_refused() {
 }
 
 #[test]
+fn b014_an_option_that_does_not_exist_is_refused_with_no_values_too() {
+    for text in [
+        r#"{"memory": {"bogus": []}}"#,
+        r#"{"bogus": []}"#,
+        r#"{"memory": []}"#,
+        r#"{"memory": {"capacity": []}}"#,
+        r#"{"plugin": {"posix": {"active": true, "bogus": []}}}"#,
+    ] {
+        refused(json(text), &["some.json", "an empty list"]);
+    }
+    refused(ConfigFile::parse_yaml("some.yaml", "memory: {bogus: []}"), &["memory.bogus", "an empty list"]);
+}
+
+#[test]
+fn a_plugin_that_is_no_table_is_told_as_that() {
+    for (value, kind) in [("null", "null"), ("[]", "a list"), ("\"obj\"", "a text")] {
+        refused(json(&format!("{{\"plugin\": {value}}}")), &["plugin is", kind, "not a table"]);
+    }
+}
+
+#[test]
 fn b014_a_great_many_keys_take_no_time_to_be_told_apart() {
     let keys = |one: fn(usize) -> String, between: &str| {
         (0..50_000).chain([7]).map(one).collect::<Vec<_>>().join(between)
