@@ -27,8 +27,8 @@ const BACKEND: &str = "backend";
 /// ```
 ///
 /// In JSON, the same: `{"backend": "file:cache", "file": {"direct": true}}`, and so in YAML, of which anchors and tags
-/// are not read. Numbers and booleans are their texts; a list of texts, which is not empty, repeats its option. Relative paths start at the
-/// working directory, as those of flags do.
+/// are not read. Numbers, booleans and dates are their texts; a list of texts, which is not empty, repeats its option.
+/// Relative paths start at the working directory, as those of flags do.
 ///
 /// Both shapes of SGLang's extra configuration are read, too. *Flat*, `{"use_direct_io": true, "threads": 4}`: where
 /// there are no sections, options at top level are those of whichever store is opened. *Qualified*,

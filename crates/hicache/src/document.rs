@@ -4,6 +4,11 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use std::collections::HashSet;
 use std::fmt;
 
+/// The only key of the table as which the TOML reader tells a date or a time.
+const TOML_DATE: &str = "$__toml_private_datetime";
+/// From here on a float may stand for several whole numbers.
+const EXACT_BELOW: f64 = (1u64 << 53) as f64;
+
 /// One value of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
@@ -88,7 +93,20 @@ impl<'de> Visitor<'de> for NodeVisitor {
         Ok(Node::Literal(value.to_string()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+    // Left out, the number would be in the error, and it may be a secret.
+    fn visit_i128<E>(self, value: i128) -> Result<Node, E> {
+        Ok(Node::Literal(value.to_string()))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Node, E> {
+        Ok(Node::Literal(value.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Node, E> {
+        // JSON's larger whole numbers arrive as floats: other digits than the file has.
+        if value.is_finite() && value.abs() >= EXACT_BELOW {
+            return Err(E::custom("a number with more digits than are read; write it as a text"));
+        }
         // With its point, so that 1.0 is not taken for a whole number.
         Ok(Node::Literal(format!("{value:?}")))
     }
@@ -111,6 +129,11 @@ impl<'de> Visitor<'de> for NodeVisitor {
             table.claim(&key).map_err(A::Error::custom)?;
             table.push(key, entries.next_value()?);
         }
-        Ok(table.into_node())
+        // As in YAML, a date is its text.
+        Ok(match <[_; 1]>::try_from(table.entries) {
+            Ok([(key, Node::Text(date))]) if key == TOML_DATE => Node::Text(date),
+            Ok(entry) => Node::Table(entry.into()),
+            Err(entries) => Node::Table(entries),
+        })
     }
 }

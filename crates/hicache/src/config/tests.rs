@@ -78,6 +78,39 @@ fn a_plugin_that_is_no_table_is_told_as_that() {
 }
 
 #[test]
+fn a_date_is_its_text() {
+    for date in ["2020-01-01", "2020-01-01T00:00:00Z", "07:32:00"] {
+        let toml = format!("[memory]\ncapacity = {date}\n");
+        refused(ConfigFile::parse_toml("some.toml", &toml), &["memory.capacity", &format!("{date:?}")]);
+    }
+    refused(ConfigFile::parse_toml("some.toml", "memory = 2020-01-01\n"), &["memory", "no such option"]);
+}
+
+#[test]
+fn b019_a_number_of_many_digits_is_neither_printed_nor_rounded() {
+    const DIGITS: &str = "98765432109876543210987";
+    let all = [
+        ConfigFile::parse_toml("some.toml", &format!("[s3]\nsecret_key = {DIGITS}\n")),
+        ConfigFile::parse_yaml("some.yaml", &format!("s3: {{secret_key: {DIGITS}}}\n")),
+        json(&format!("{{\"s3\": {{\"secret_key\": {DIGITS}}}}}")),
+    ];
+    for config in all {
+        match config {
+            Ok(config) => assert_eq!(config.sections[0].settings[0].value, DIGITS),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("write it as a text") && !text.contains(&DIGITS[..6]), "{text}");
+            }
+        }
+    }
+    let above_i64 = u64::MAX.to_string();
+    let config = json(&format!("{{\"s3\": {{\"secret_key\": {above_i64}}}}}")).unwrap();
+    assert_eq!(config.sections[0].settings[0].value, above_i64);
+    let toml = format!("[s3]\nsecret_key = {above_i64}\n");
+    assert_eq!(ConfigFile::parse_toml("some.toml", &toml).unwrap().sections[0].settings[0].value, above_i64);
+}
+
+#[test]
 fn b014_a_great_many_keys_take_no_time_to_be_told_apart() {
     let keys = |one: fn(usize) -> String, between: &str| {
         (0..50_000).chain([7]).map(one).collect::<Vec<_>>().join(between)
