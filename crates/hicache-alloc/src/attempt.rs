@@ -219,7 +219,9 @@ impl<'a> Attempt<'a> {
             return Ok(());
         };
         mapped.numa_bound = false;
-        let what = format!("binding memory to NUMA node {node}: the kernel took it, but it is not so");
+        let what = format!(
+            "binding memory to NUMA node {node}: the kernel took it, but /proc/self/numa_maps does not confirm it"
+        );
         if matches!(self.spec.numa, Numa::Require(_)) {
             return Err(AllocError::Unsupported { what, source });
         }

@@ -169,6 +169,9 @@ fn what_cannot_be_confirmed_is_not_called_bound() {
     fs::remove_file(root.path().join("proc/self/numa_maps")).unwrap();
     let region = spec(Backing::Private, Numa::Prefer(ZERO)).map_on(&machine).unwrap();
     assert!(!region.numa_bound() && region.fallbacks()[0].what == "numa", "{region:?}");
+    // What nobody could read is not said to be otherwise.
+    let why = &region.fallbacks()[0].why;
+    assert!(why.contains("numa_maps does not confirm it (No such file"), "{why}");
     // Or it tells another.
     fs::write(root.path().join("proc/self/numa_maps"), "").unwrap();
     let error = spec(Backing::Private, Numa::Require(ZERO)).map_on(&machine).unwrap_err();
