@@ -313,8 +313,11 @@ fn parsed<T>(
 /// also where none belong.
 pub fn without_user(url: &str) -> Cow<'_, str> {
     let Some((scheme, rest)) = url.split_once("//") else { return url.into() };
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    match authority.rfind('@') {
+    let before = rest.split('?').next().unwrap_or_default();
+    let authority = before.split('/').next().unwrap_or_default();
+    // Every other key of AWS has a slash in it, which ends what only looks like the authority.
+    let in_password = || before.rfind('@').filter(|_| authority.contains(':'));
+    match authority.rfind('@').or_else(in_password) {
         Some(at) => format!("{scheme}//***{}", &rest[at..]).into(),
         None => url.into(),
     }

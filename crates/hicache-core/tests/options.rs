@@ -169,6 +169,20 @@ fn b019_a_secret_is_in_no_text() {
 }
 
 #[test]
+fn b019_a_password_with_a_slash_is_no_path() {
+    for (given, shown) in [
+        ("s3://AKIA:ab/cd+e/f@bucket/prefix", "s3://***@bucket/prefix"),
+        ("//AKIA:ab/cd@bucket", "//***@bucket"),
+        ("http://u:a/b@host:9000/?x=1", "http://***@host:9000/?x=1"),
+        ("https://host:9000/path?mail=a@b", "https://host:9000/path?mail=a@b"),
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
+        ("file:///data/a:b@c", "file:///data/a:b@c"),
+    ] {
+        assert_eq!(hicache_core::without_user(given), shown);
+    }
+}
+
+#[test]
 fn common_options_are_typed_once() {
     assert_eq!(CommonOptions::take(&mut StoreOptions::default()).unwrap(), CommonOptions::default());
     let default = CommonOptions::default();
