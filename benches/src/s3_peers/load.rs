@@ -27,7 +27,8 @@ pub(crate) struct Load {
     prefix: String,
     pages: usize,
     concurrency: usize,
-    body: Bytes,
+    /// One for each request under way: bytes that come from memory, as a pool's do, and not from a cache.
+    bodies: Vec<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,20 +41,23 @@ enum Request {
 
 impl Load {
     pub(crate) fn new(flags: &Flags) -> Self {
-        let mut body = vec![0; flags.page_bytes];
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        for word in body.chunks_mut(size_of::<u64>()) {
-            // xorshift64
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
-        }
+        let mut body = || {
+            let mut body = vec![0; flags.page_bytes];
+            for word in body.chunks_mut(size_of::<u64>()) {
+                // xorshift64
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+            }
+            Bytes::from(body)
+        };
         Self {
             prefix: flags.prefix.clone(),
             pages: flags.pages,
             concurrency: flags.concurrency,
-            body: body.into(),
+            bodies: (0..flags.concurrency).map(|_| body()).collect(),
         }
     }
 
@@ -76,7 +80,7 @@ impl Load {
             took.extend(task.await??);
         }
         let moved = matches!(request, Request::Put | Request::Get);
-        Ok(started.done(if moved { self.pages * self.body.len() } else { 0 }, took))
+        Ok(started.done(if moved { self.pages * self.bodies[0].len() } else { 0 }, took))
     }
 
     /// Every so-many-th request, one after the other.
@@ -87,19 +91,20 @@ impl Load {
         first: usize,
     ) -> Result<Vec<std::time::Duration>, Failure> {
         let mut took = Vec::with_capacity(self.pages / self.concurrency + 1);
-        let mut into = vec![0; if request == Request::Get { self.body.len() } else { 0 }];
+        let body = &self.bodies[first];
+        let mut into = vec![0; if request == Request::Get { body.len() } else { 0 }];
         for number in (first..self.pages).step_by(self.concurrency) {
             let key = format!("{}/{number:08}", self.prefix);
             let begun = Instant::now();
             match request {
-                Request::Put => client.put(key, self.body.clone()).await?,
+                Request::Put => client.put(key, body.clone()).await?,
                 Request::Head => client.head(key).await?,
                 Request::Get => client.get(key, &mut into).await?,
                 Request::Remove => client.remove(key).await?,
             }
             took.push(begun.elapsed());
         }
-        if request == Request::Get && !took.is_empty() && into != self.body {
+        if request == Request::Get && !took.is_empty() && into != *body {
             return Err("an object came back with other bytes than it was given".into());
         }
         Ok(took)
