@@ -112,7 +112,7 @@ impl Place {
         let Some(rest) = location.strip_prefix("//") else { return invalid("an S3 store is s3://bucket") };
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-        if !(3..=255).contains(&bucket.len()) && bucket.len() != 1 && bucket.len() != 2 {
+        if !(1..=255).contains(&bucket.len()) {
             return invalid("the bucket has no name, or one too long");
         }
         if bucket.contains('@') {
