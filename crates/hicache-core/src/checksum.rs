@@ -1,6 +1,6 @@
 //! The checksum of pages and records: CRC-64/NVME.
 
-use crate::{Page, PageLayout};
+use crate::{Page, PageLayout, PageMut, Piece};
 use crc_fast::CrcAlgorithm::Crc64Nvme;
 
 const COPY_LEN: usize = 16 * 1024;
@@ -33,14 +33,22 @@ impl Checksum {
     /// Of a page, piece by piece. Memory that others may write is copied out first, a little at a time: no reference
     /// to it may exist.
     pub fn of(page: &Page) -> u64 {
+        Self::of_pieces((0..page.planes()).map(|plane| (page.bytes(plane), page.piece(plane))))
+    }
+
+    /// As [`Checksum::of`], of a page that may still be written.
+    pub fn of_unfrozen(page: &PageMut) -> u64 {
+        Self::of_pieces((0..page.planes()).map(|plane| (page.bytes(plane), page.piece(plane))))
+    }
+
+    fn of_pieces<'a>(pieces: impl Iterator<Item = (Option<&'a [u8]>, Piece<'a>)>) -> u64 {
         let mut checksum = Self::new();
         let mut copy = [0; COPY_LEN];
-        for plane in 0..page.planes() {
-            if let Some(bytes) = page.bytes(plane) {
+        for (bytes, piece) in pieces {
+            if let Some(bytes) = bytes {
                 checksum.add(bytes);
                 continue;
             }
-            let piece = page.piece(plane);
             for at in (0..piece.len()).step_by(COPY_LEN) {
                 let part = &mut copy[..COPY_LEN.min(piece.len() - at)];
                 piece.copy_to(at, part);

@@ -72,6 +72,18 @@ impl fmt::Debug for StoreOpener {
     }
 }
 
+impl OptionSpec {
+    /// One without another name, whose value may be printed.
+    pub const fn new(
+        name: &'static str,
+        kind: &'static str,
+        default: &'static str,
+        about: &'static str,
+    ) -> Self {
+        Self { name, aliases: &[], kind, default, about, secret: false }
+    }
+}
+
 /// Raw options, each with its source. A store takes those it knows, then ends with [`StoreOptions::finish`].
 #[derive(Clone, Default)]
 pub struct StoreOptions {

@@ -81,29 +81,28 @@ impl Default for FileOptions {
     }
 }
 
-const fn spec(
-    name: &'static str,
-    kind: &'static str,
-    default: &'static str,
-    about: &'static str,
-) -> OptionSpec {
-    OptionSpec { name, aliases: &[], kind, default, about, secret: false }
-}
-
-const FORMAT: OptionSpec = spec("format", "files", "files", "how pages lie on disk");
-const DIR: OptionSpec = spec("dir", "path, repeated", "none", "further directories to spread pages over");
+const FORMAT: OptionSpec = OptionSpec::new("format", "files", "files", "how pages lie on disk");
+const DIR: OptionSpec =
+    OptionSpec::new("dir", "path, repeated", "none", "further directories to spread pages over");
 const DIRECT: OptionSpec = OptionSpec {
     aliases: &["use_direct_io"],
-    ..spec("direct", "bool, or require", "true", "go past the kernel's page cache (O_DIRECT)")
+    ..OptionSpec::new("direct", "bool, or require", "true", "go past the kernel's page cache (O_DIRECT)")
 };
-const ENGINE: OptionSpec = spec("engine", "auto, io_uring, threads", "auto", "what moves the bytes");
-const THREADS: OptionSpec = spec("threads", "number", "4 a core, at most 32", "threads of the engine");
-const DEPTH: OptionSpec = spec("depth", "number", "64", "reads that a ring has in flight");
-const RINGS: OptionSpec = spec("rings", "number", "1", "rings that batches of gets are dealt among");
+const ENGINE: OptionSpec =
+    OptionSpec::new("engine", "auto, io_uring, threads", "auto", "what moves the bytes");
+const THREADS: OptionSpec =
+    OptionSpec::new("threads", "number", "4 a core, at most 32", "threads of the engine");
+const DEPTH: OptionSpec = OptionSpec::new("depth", "number", "64", "reads that a ring has in flight");
+const RINGS: OptionSpec =
+    OptionSpec::new("rings", "number", "1", "rings that batches of gets are dealt among");
 const CHECKSUM: OptionSpec =
-    spec("checksum", "bool", "true", "write checksums, and trust no page without one");
-const DURABILITY: OptionSpec =
-    spec("durability", "none, sync", "none", "whether a set answers after the page is on the device");
+    OptionSpec::new("checksum", "bool", "true", "write checksums, and trust no page without one");
+const DURABILITY: OptionSpec = OptionSpec::new(
+    "durability",
+    "none, sync",
+    "none",
+    "whether a set answers after the page is on the device",
+);
 
 /// The options that a URL, a file or the environment can set, besides the common ones.
 pub const OPTIONS: &[OptionSpec] =

@@ -187,54 +187,55 @@ impl fmt::Debug for ObjOptions {
     }
 }
 
-const fn spec(
-    name: &'static str,
-    kind: &'static str,
-    default: &'static str,
-    about: &'static str,
-) -> OptionSpec {
-    OptionSpec { name, aliases: &[], kind, default, about, secret: false }
-}
-
 const ENDPOINT: OptionSpec = OptionSpec {
     aliases: &["endpoint_override"],
-    ..spec("endpoint", "URL", "AWS, in the region", "where the service is: http://host:port or https://host")
+    ..OptionSpec::new(
+        "endpoint",
+        "URL",
+        "AWS, in the region",
+        "where the service is: http://host:port or https://host",
+    )
 };
-const REGION: OptionSpec =
-    spec("region", "name", "none; us-east-1 with an endpoint", "the region that requests are signed for");
-const PATH_STYLE: OptionSpec = spec(
+const REGION: OptionSpec = OptionSpec::new(
+    "region",
+    "name",
+    "none; us-east-1 with an endpoint",
+    "the region that requests are signed for",
+);
+const PATH_STYLE: OptionSpec = OptionSpec::new(
     "path_style",
     "auto, or bool",
     "auto",
     "name the bucket in the path, not in the host; auto: with an endpoint, or a dot in the name",
 );
-const VIRTUAL: OptionSpec = spec(
+const VIRTUAL: OptionSpec = OptionSpec::new(
     "use_virtual_addressing",
     "bool",
     "not set",
     "the opposite of path_style, as SGLang's connector calls it",
 );
-const CREDENTIALS: OptionSpec = spec(
+const CREDENTIALS: OptionSpec = OptionSpec::new(
     "credentials",
     "auto, static, env, profile, profile:NAME, container, instance, anonymous",
     "auto",
     "who asks; auto: the static ones if set, else environment, profile, container, and on AWS the instance",
 );
-const ACCESS_KEY: OptionSpec = spec("access_key", "text", "none", "static credentials: the key's name");
+const ACCESS_KEY: OptionSpec =
+    OptionSpec::new("access_key", "text", "none", "static credentials: the key's name");
 const SECRET_KEY: OptionSpec = OptionSpec {
     aliases: &["secrete_key"],
     secret: true,
-    ..spec("secret_key", "text", "none", "static credentials: the secret")
+    ..OptionSpec::new("secret_key", "text", "none", "static credentials: the secret")
 };
 const SESSION_TOKEN: OptionSpec = OptionSpec {
     secret: true,
-    ..spec("session_token", "text", "none", "static credentials: the token of temporary ones")
+    ..OptionSpec::new("session_token", "text", "none", "static credentials: the token of temporary ones")
 };
 const CA_BUNDLE: OptionSpec =
-    spec("ca_bundle", "path", "none", "certificates (PEM) to trust besides the system's");
+    OptionSpec::new("ca_bundle", "path", "none", "certificates (PEM) to trust besides the system's");
 const PROXY: OptionSpec = OptionSpec {
     secret: true,
-    ..spec(
+    ..OptionSpec::new(
         "proxy",
         "auto, off, or URL",
         "auto",
@@ -242,10 +243,10 @@ const PROXY: OptionSpec = OptionSpec {
     )
 };
 const CHECKSUM: OptionSpec =
-    spec("checksum", "bool", "true", "write checksums, and trust no page without one");
+    OptionSpec::new("checksum", "bool", "true", "write checksums, and trust no page without one");
 const CHECKSUM_MODE: OptionSpec = OptionSpec {
     aliases: &["req_checksum"],
-    ..spec(
+    ..OptionSpec::new(
         "checksum_mode",
         "auto, off, crc64nvme (required, supported)",
         "auto",
@@ -253,28 +254,42 @@ const CHECKSUM_MODE: OptionSpec = OptionSpec {
     )
 };
 const SSE: OptionSpec =
-    spec("sse", "AES256, aws:kms, aws:kms:KEY", "the bucket's", "encryption by the service");
-const STORAGE_CLASS: OptionSpec = spec("storage_class", "name", "the bucket's", "storage class of pages");
+    OptionSpec::new("sse", "AES256, aws:kms, aws:kms:KEY", "the bucket's", "encryption by the service");
+const STORAGE_CLASS: OptionSpec =
+    OptionSpec::new("storage_class", "name", "the bucket's", "storage class of pages");
 const CONCURRENCY: OptionSpec =
-    spec("concurrency", "number", "32", "requests under way at once, and connections kept");
+    OptionSpec::new("concurrency", "number", "32", "requests under way at once, and connections kept");
 const THREADS: OptionSpec = OptionSpec {
     aliases: &["num_threads"],
-    ..spec("threads", "number", "1 a core, at most 4", "threads of the store's own runtime")
+    ..OptionSpec::new("threads", "number", "1 a core, at most 4", "threads of the store's own runtime")
 };
 const CONNECT_TIMEOUT: OptionSpec =
-    spec("connect_timeout", "duration", "3s", "how long a connection may take to be made");
-const READ_TIMEOUT: OptionSpec =
-    spec("read_timeout", "duration", "10s", "how long a request may stand still: no byte sent or received");
+    OptionSpec::new("connect_timeout", "duration", "3s", "how long a connection may take to be made");
+const READ_TIMEOUT: OptionSpec = OptionSpec::new(
+    "read_timeout",
+    "duration",
+    "10s",
+    "how long a request may stand still: no byte sent or received",
+);
 const IDLE_TIMEOUT: OptionSpec =
-    spec("idle_timeout", "duration", "15s", "how long a connection is kept unused");
-const RETRIES: OptionSpec =
-    spec("retries", "number, 0 for none", "8", "how often a request is sent again, within the deadline");
+    OptionSpec::new("idle_timeout", "duration", "15s", "how long a connection is kept unused");
+const RETRIES: OptionSpec = OptionSpec::new(
+    "retries",
+    "number, 0 for none",
+    "8",
+    "how often a request is sent again, within the deadline",
+);
 const MULTIPART_THRESHOLD: OptionSpec =
-    spec("multipart_threshold", "size", "64MiB", "pages longer than this move in parts");
-const PART_SIZE: OptionSpec = spec("part_size", "size, 5MiB to 5GiB", "16MiB", "bytes of such a part");
-const EXISTS_TTL: OptionSpec =
-    spec("exists_ttl", "duration, 0s for never", "60s", "how long it is believed that a page is there");
-const FORBIDDEN_IS_MISS: OptionSpec = spec(
+    OptionSpec::new("multipart_threshold", "size", "64MiB", "pages longer than this move in parts");
+const PART_SIZE: OptionSpec =
+    OptionSpec::new("part_size", "size, 5MiB to 5GiB", "16MiB", "bytes of such a part");
+const EXISTS_TTL: OptionSpec = OptionSpec::new(
+    "exists_ttl",
+    "duration, 0s for never",
+    "60s",
+    "how long it is believed that a page is there",
+);
+const FORBIDDEN_IS_MISS: OptionSpec = OptionSpec::new(
     "forbidden_is_miss",
     "bool",
     "false",

@@ -159,9 +159,9 @@ async fn download_once(
         }
     });
     stream::iter(parts).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    let mut target = target.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let target = target.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     match expected {
-        Some(expected) if expected != checksum(&mut target) => {
+        Some(expected) if expected != Checksum::of_unfrozen(&target) => {
             Err(Trouble::flaw(Flaw::Wrong("its bytes fail their checksum".to_string())))
         }
         _ => Ok(()),
@@ -209,25 +209,6 @@ fn total(output: &GetObjectOutput) -> Option<u64> {
         Some(range) => range.rsplit_once('/')?.1.parse().ok(),
         None => output.content_length().and_then(|len| u64::try_from(len).ok()),
     }
-}
-
-/// Of a page that came out of order.
-fn checksum(page: &mut PageMut) -> u64 {
-    let mut checksum = Checksum::new();
-    let mut copy = vec![0; 64 * 1024];
-    for plane in 0..page.planes() {
-        if let Some(bytes) = page.bytes(plane) {
-            checksum.add(bytes);
-            continue;
-        }
-        let piece = page.piece(plane);
-        for at in (0..piece.len()).step_by(copy.len()) {
-            let part_len = copy.len().min(piece.len() - at);
-            piece.copy_to(at, &mut copy[..part_len]);
-            checksum.add(&copy[..part_len]);
-        }
-    }
-    checksum.finish()
 }
 
 #[cfg(test)]

@@ -32,25 +32,20 @@ impl Default for TierOptions {
     }
 }
 
-const fn spec(
-    name: &'static str,
-    kind: &'static str,
-    default: &'static str,
-    about: &'static str,
-) -> OptionSpec {
-    OptionSpec { name, aliases: &[], kind, default, about, secret: false }
-}
-
 pub(crate) const FIRST: OptionSpec =
-    spec("first", "URL, percent-encoded in a URL", "none", "the store that is asked first");
-pub(crate) const SECOND: OptionSpec =
-    spec("second", "URL, percent-encoded in a URL", "none", "the store that has what the first has lost");
+    OptionSpec::new("first", "URL, percent-encoded in a URL", "none", "the store that is asked first");
+pub(crate) const SECOND: OptionSpec = OptionSpec::new(
+    "second",
+    "URL, percent-encoded in a URL",
+    "none",
+    "the store that has what the first has lost",
+);
 const WRITE: OptionSpec =
-    spec("write", "through, behind", "through", "whether a set waits for the second tier, too");
+    OptionSpec::new("write", "through, behind", "through", "whether a set waits for the second tier, too");
 const PROMOTE: OptionSpec =
-    spec("promote", "bool", "true", "write what only the second tier had into the first");
+    OptionSpec::new("promote", "bool", "true", "write what only the second tier had into the first");
 const QUEUE: OptionSpec =
-    spec("queue", "bytes", "256MiB", "most bytes on their way to a tier that nobody waits for");
+    OptionSpec::new("queue", "bytes", "256MiB", "most bytes on their way to a tier that nobody waits for");
 
 /// The options that a URL, a file or the environment can set, besides the common ones.
 pub const OPTIONS: &[OptionSpec] = &[FIRST, SECOND, WRITE, PROMOTE, QUEUE];
