@@ -121,6 +121,12 @@ impl PageMut {
         (self.pool.strides().room() > 0).then(|| Piece::room(self))
     }
 
+    /// The bytes of that room, or `None` if there is none, or if somebody outside this process may write them.
+    pub fn room_bytes(&self) -> Option<&[u8]> {
+        let strides = self.pool.strides();
+        (strides.room() > 0).then(|| self.bytes(strides.planes())).flatten()
+    }
+
     /// The room after the last piece, to write.
     pub fn room_mut(&mut self) -> Option<PieceMut<'_>> {
         (self.pool.strides().room() > 0).then(|| PieceMut::room(self))

@@ -1,6 +1,6 @@
 //! The checksum of pages and records: CRC-64/NVME.
 
-use crate::{Page, PageLayout, PageMut, Piece};
+use crate::{Page, PageMut, Piece};
 use crc_fast::CrcAlgorithm::Crc64Nvme;
 
 const COPY_LEN: usize = 16 * 1024;
@@ -62,13 +62,5 @@ impl Checksum {
 impl Default for Checksum {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl PageLayout {
-    /// What tells this layout from others where a page is stored: the checksum of its text. Equal lengths may have
-    /// other orders.
-    pub fn mark(&self) -> u64 {
-        Checksum::of_bytes(self.to_string().as_bytes())
     }
 }

@@ -1,6 +1,6 @@
 //! Page layouts: geometry and order, and the strides they give.
 
-use crate::{Alignment, Capabilities, Error, ErrorKind, Result, Strides};
+use crate::{Alignment, Capabilities, Checksum, Error, ErrorKind, Result, Strides};
 
 mod convert;
 mod element;
@@ -21,6 +21,7 @@ pub struct PageLayout {
     order: PageOrder,
     planes: u32,
     piece_len: usize,
+    mark: u64,
 }
 
 impl PageLayout {
@@ -52,7 +53,9 @@ impl PageLayout {
             .checked_mul(planes as usize)
             .filter(|len| *len <= isize::MAX as usize)
             .ok_or_else(overflow)?;
-        Ok(Self { geometry, order, planes, piece_len })
+        let mut layout = Self { geometry, order, planes, piece_len, mark: 0 };
+        layout.mark = Checksum::of_bytes(layout.to_string().as_bytes());
+        Ok(layout)
     }
 
     /// One piece of `len` bytes.
@@ -102,6 +105,12 @@ impl PageLayout {
     /// Bytes of a page: all its pieces.
     pub fn page_len(&self) -> usize {
         self.planes as usize * self.piece_len
+    }
+
+    /// What tells this layout from others where a page is stored: the checksum of its text. Equal lengths may have
+    /// other orders.
+    pub fn mark(&self) -> u64 {
+        self.mark
     }
 
     /// Whether every piece of an unpadded pool of such pages starts and ends at a multiple of `alignment`, in a

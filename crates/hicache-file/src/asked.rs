@@ -17,9 +17,9 @@ pub(crate) struct Asked {
 }
 
 /// What came of a ring's read.
-pub(crate) enum Completed<'a> {
-    /// All of it, and not a byte more; this is its tail.
-    Whole(PageMut, &'a [u8]),
+pub(crate) enum Completed {
+    /// All of it, and not a byte more; this is what its trailer says.
+    Whole(PageMut, std::result::Result<Trailer, Flaw>),
     /// There is no such file.
     Absent(PageMut),
     /// Something else: to be read again by a worker.
@@ -40,16 +40,26 @@ enum End {
 }
 
 impl Asked {
+    /// Of `len` bytes of its page, those that are looked at when it ends.
+    pub(crate) fn judged_len(&self, len: usize) -> usize {
+        if self.view.files.options.checksum { len } else { 0 }
+    }
+
+    /// What a tail says that was read with its page.
+    pub(crate) fn decode(&self, tail: &[u8]) -> std::result::Result<Trailer, Flaw> {
+        Trailer::decode(tail, self.view.files.roots[self.root].block())
+    }
+
     /// The job that ends it. Nothing is freed, and nobody woken, before it runs: it is for a worker.
-    pub(crate) fn job(self, completed: Completed<'_>) -> Job {
-        let end = self.end(completed);
+    pub(crate) fn job(self, completed: Completed) -> Job {
+        let end = Self::end(completed);
         self.job_of(end)
     }
 
     /// Ends it on this thread, unless something is to be read for that: then a worker does.
-    pub(crate) fn settle(self, completed: Completed<'_>) -> Option<Job> {
+    pub(crate) fn settle(self, completed: Completed) -> Option<Job> {
         let files = self.view.at(self.root);
-        let outcome = match self.end(completed) {
+        let outcome = match Self::end(completed) {
             End::Judge(page, Ok(trailer)) => match files.serve_read(&self.key, page, trailer) {
                 Ok(page) => Ok(page),
                 Err(Some(page)) => return Some(self.job_of(End::Read(page))),
@@ -77,11 +87,9 @@ impl Asked {
         Job { deadline: None, run: Box::new(run), counters, waits: reads }
     }
 
-    fn end(&self, completed: Completed<'_>) -> End {
+    fn end(completed: Completed) -> End {
         match completed {
-            Completed::Whole(page, tail) => {
-                End::Judge(page, Trailer::decode(tail, self.view.files.roots[self.root].block()))
-            }
+            Completed::Whole(page, trailer) => End::Judge(page, trailer),
             Completed::Absent(page) => End::Miss(page),
             Completed::Unclear(page) => End::Read(page),
             Completed::Late(page) => End::Late(page),

@@ -20,6 +20,7 @@ use crate::sys::{Sys, WriteFrom};
 use crate::writer::{self, Leftover, Writer};
 use hicache_core::{Alignment, Digest, Error, ErrorKind, Fallback, Namespace, PageKey, Result};
 use rustix::fs::{Mode, OFlags};
+use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -249,6 +250,9 @@ impl Root {
     }
 }
 
+/// Bytes of a page's path, and of the zero that ends it for the kernel: made for every page, so allocated once.
+const PAGE_PATH_LEN: usize = NAMESPACES.len() + "/".len() + 64 + "/xx/".len() + 64 + 1;
+
 pub(crate) fn namespace_folder(digest: Digest) -> String {
     format!("{NAMESPACES}/{digest}")
 }
@@ -259,7 +263,10 @@ pub(crate) fn page_folder(digest: Digest, key: &PageKey) -> String {
 }
 
 pub(crate) fn page_path(digest: Digest, key: &PageKey) -> String {
-    format!("{}/{key}", page_folder(digest, key))
+    let mut path = String::with_capacity(PAGE_PATH_LEN);
+    write!(path, "{NAMESPACES}/{digest}/{:02x}/{key}", key.as_bytes()[0])
+        .expect("a text takes what is written");
+    path
 }
 
 /// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit of the output.

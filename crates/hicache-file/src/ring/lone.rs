@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a caller waits for his own page.
-const PATIENCE: Duration = Duration::from_millis(1);
+/// How long a caller waits for his own page. Longer than the kernel's tick, whose timer then need not be set anew for
+/// each wait: a virtual machine pays for that.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Lone gets that go to the workers after one that outlasted the patience: a slow medium does not hold up everybody.
 const SHY: u32 = 64;
@@ -70,7 +71,7 @@ impl Lones {
     }
 
     /// Reads on this thread. What came of it goes to `act`, unless it takes long.
-    pub(crate) fn begin(&self, read: Read, act: impl FnOnce(Asked, Completed<'_>)) -> Begun {
+    pub(crate) fn begin(&self, read: Read, act: impl FnOnce(Asked, Completed)) -> Begun {
         let shy = |count: u32| count.checked_sub(1);
         if self.shared.shy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shy).is_ok() {
             return Begun::Not(read);
@@ -132,7 +133,7 @@ impl Lone {
     }
 
     /// Waits for the rest, on a worker. Past its deadline the kernel is asked to let go of it.
-    fn finish(mut self, act: impl FnOnce(Asked, Completed<'_>)) {
+    fn finish(mut self, act: impl FnOnce(Asked, Completed)) {
         let deadline = self.record.as_ref().and_then(|record| record.read.deadline);
         let mut ended = self.wait(deadline);
         if let (Ok(false), Some(record), Some(kernel)) = (&ended, &mut self.record, &mut self.kernel) {
@@ -181,7 +182,7 @@ impl Lone {
         false
     }
 
-    fn end(mut self, ended: io::Result<()>, act: impl FnOnce(Asked, Completed<'_>)) {
+    fn end(mut self, ended: io::Result<()>, act: impl FnOnce(Asked, Completed)) {
         let Some(record) = self.record.take() else { return };
         if let Err(error) = ended {
             tracing::error!(%error, "the ring of a lone read failed; its page is leaked");

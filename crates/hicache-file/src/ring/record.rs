@@ -85,7 +85,7 @@ impl Record {
     }
 
     /// What came of it, handed to `act`. The kernel has let go of it; tail and parts are for the next.
-    pub(super) fn end(self, act: impl FnOnce(Asked, Completed<'_>)) -> (PageMut, Parts) {
+    pub(super) fn end(self, act: impl FnOnce(Asked, Completed)) -> (PageMut, Parts) {
         let let_go = self.cancelled && matches!(-self.result, libc::ECANCELED | libc::EINTR);
         let Self { read, mut tail, parts, joined, result, .. } = self;
         let Read { asked, page, tail_len, .. } = read;
@@ -93,10 +93,15 @@ impl Record {
         let bytes = &mut tail.bytes_mut(0).expect("tails are in private memory")[..tail_len];
         let completed = match usize::try_from(result) {
             Ok(count) if count == expected => {
-                if let Some(room) = page.room().filter(|_| joined) {
-                    room.copy_to(0, bytes);
-                }
-                Completed::Whole(page, bytes)
+                let trailer = match (page.room_bytes(), page.room()) {
+                    (Some(room), _) if joined => asked.decode(&room[..tail_len]),
+                    (None, Some(room)) if joined => {
+                        room.copy_to(0, bytes);
+                        asked.decode(bytes)
+                    }
+                    _ => asked.decode(bytes),
+                };
+                Completed::Whole(page, trailer)
             }
             Err(_) if result == -libc::ENOENT => Completed::Absent(page),
             Err(_) if let_go => Completed::Late(page),

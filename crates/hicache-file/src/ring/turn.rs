@@ -250,7 +250,7 @@ impl Turn {
             if over && let Some(record) = self.table[index].take() {
                 self.free.push(index);
                 self.bytes -= record.read.page.len();
-                self.done_len += record.read.page.len();
+                self.done_len += record.read.asked.judged_len(record.read.page.len());
                 let done = &mut self.done;
                 self.spare.push(record.end(|asked, completed| done.push(asked.job(completed))));
             }
