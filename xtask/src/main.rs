@@ -26,7 +26,8 @@ Commands:
   tidy            the rules that the compiler does not know (CONTRIBUTING.md explains them)
   bench [FLAGS]   hicache against fio and plain threads (docs/PERFORMANCE.md): --rounds 5, --dir target/bench,
                   --bytes 512MiB, --memory huge|thp|base, --depth 32, --only compare|batches|cache|obj;
-                  obj, against other clients of S3, only when it is named
+                  obj, against other clients of S3, only when it is named; --python PYTHON, one that imports boto3
+                  and NIXL, measures them too
   help            this text
 ";
 

@@ -14,6 +14,8 @@ pub(super) struct Flags {
     /// Requests under way at once, of whoever has such a number.
     pub(super) depth: u32,
     pub(super) only: Option<Part>,
+    /// An interpreter that imports boto3 and NIXL, to measure them too.
+    pub(super) python: Option<PathBuf>,
 }
 
 /// What buffers lie on, for all alike.
@@ -33,7 +35,7 @@ pub(super) enum Part {
     Obj,
 }
 
-const FLAGS: [&str; 6] = ["--rounds", "--depth", "--dir", "--bytes", "--memory", "--only"];
+const FLAGS: [&str; 7] = ["--rounds", "--depth", "--dir", "--bytes", "--memory", "--only", "--python"];
 const PARTS: [(&str, Part); 4] =
     [("compare", Part::Compare), ("batches", Part::Batches), ("cache", Part::Cache), ("obj", Part::Obj)];
 const MEMORIES: [(&str, Memory); 3] = [("huge", Memory::Huge), ("thp", Memory::Thp), ("base", Memory::Base)];
@@ -53,6 +55,7 @@ impl Flags {
             memory: None,
             depth: 32,
             only: None,
+            python: None,
         };
         let mut rest = arguments.iter();
         while let Some(flag) = rest.next() {
@@ -66,6 +69,7 @@ impl Flags {
                 "--rounds" => flags.rounds = number().ok_or_else(|| one_of("a number above 0"))?,
                 "--depth" => flags.depth = number().ok_or_else(|| one_of("a number above 0"))?,
                 "--dir" => flags.dir = PathBuf::from(value),
+                "--python" => flags.python = Some(PathBuf::from(value)),
                 "--bytes" => {
                     flags.bytes = mebibytes(value).ok_or_else(|| one_of("MiB or GiB, as in 512MiB"))?
                 }

@@ -1,4 +1,4 @@
-//! Clients of S3, turn by turn: the bare SDK, hicache, and the crate `object_store`.
+//! Clients of S3, turn by turn: the bare SDK, hicache, the crate `object_store`, and NIXL and boto3 where Python has them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -36,10 +36,17 @@ enum Client {
     Sdk,
     Hicache,
     ObjectStore,
+    Nixl,
+    Boto3,
 }
 
-/// Where the built programs lie.
-struct Programs(PathBuf);
+/// What runs the clients, and which there are.
+struct Programs {
+    built: PathBuf,
+    /// The peers' script, beside which its interpreter is named by `--python`.
+    script: PathBuf,
+    clients: Vec<Client>,
+}
 
 /// Builds, starts the servers, measures, prints.
 pub(super) fn run(workspace: &Workspace, flags: &Flags) -> Result<(), String> {
@@ -51,16 +58,35 @@ pub(super) fn run(workspace: &Workspace, flags: &Flags) -> Result<(), String> {
     ] {
         succeed(cargo(&[&build, package].concat()))?;
     }
-    let programs = Programs(workspace.target.join("release"));
+    let programs = Programs {
+        built: workspace.target.join("release"),
+        script: workspace.root.join("benches/python/s3_peers.py"),
+        clients: clients(flags.python.as_deref()),
+    };
     Server::memory(&programs)?.measure_all(&programs, flags, flags.bytes)?;
     Server::real(&programs)?.measure_all(&programs, flags, flags.bytes / REAL_SHARE)?;
     Ok(())
 }
 
+/// The bare SDK and `object_store` first, over which ratios are made.
+fn clients(python: Option<&Path>) -> Vec<Client> {
+    let mut clients = vec![Client::Sdk, Client::ObjectStore, Client::Hicache];
+    let Some(python) = python else { return clients };
+    for (client, import) in [(Client::Nixl, "nixl._api, boto3"), (Client::Boto3, "boto3")] {
+        let tried = Command::new(python).args(["-c", &format!("import {import}")]).output();
+        if tried.is_ok_and(|tried| tried.status.success()) {
+            clients.push(client);
+        } else {
+            println!("{} imports no {import}: {} is not measured.", python.display(), client.name());
+        }
+    }
+    clients
+}
+
 impl Server {
     /// Ours, which answers at once.
     fn memory(programs: &Programs) -> Result<Self, String> {
-        let mut command = Command::new(programs.0.join("memory-s3"));
+        let mut command = Command::new(programs.built.join("memory-s3"));
         let (child, endpoint) = start(command.args(["--port", "0"]))?;
         let text = |text: &str| text.to_owned();
         Ok(Self {
@@ -75,7 +101,7 @@ impl Server {
 
     /// The one that the integration tests use.
     fn real(programs: &Programs) -> Result<Self, String> {
-        let (child, told) = start(&mut Command::new(programs.0.join("s3-server")))?;
+        let (child, told) = start(&mut Command::new(programs.built.join("s3-server")))?;
         let told: Value = serde_json::from_str(&told).map_err(|error| format!("s3-server: {error}"))?;
         let text = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
         Ok(Self {
@@ -92,27 +118,27 @@ impl Server {
         println!("\n## Against {}, {CONCURRENCY} requests under way", self.name);
         for page_len in [MIB, 4 * MIB] {
             let pages = (bytes / page_len).max(CONCURRENCY);
-            self.measure(programs, flags.rounds, page_len, pages)?;
+            self.measure(programs, flags, page_len, pages)?;
         }
         Ok(())
     }
 
-    fn measure(&self, programs: &Programs, rounds: u32, page_len: u64, pages: u64) -> Result<(), String> {
+    fn measure(&self, programs: &Programs, flags: &Flags, page_len: u64, pages: u64) -> Result<(), String> {
         println!("\n### {pages} pages of {} MiB\n", page_len / MIB);
-        let clients = [Client::Sdk, Client::ObjectStore, Client::Hicache];
+        let clients = &programs.clients;
         for client in clients {
-            println!("    {}", line(&self.command(programs, client, page_len, pages)));
+            println!("    {}", line(&self.command(programs, flags, *client, page_len, pages)));
         }
         let mut figures: Vec<Vec<Figures>> = vec![Vec::new(); clients.len()];
-        for _ in 0..rounds {
+        for _ in 0..flags.rounds {
             for index in shuffled(clients.len()) {
-                let mut command = self.command(programs, clients[index], page_len, pages);
+                let mut command = self.command(programs, flags, clients[index], page_len, pages);
                 let mut found = Figures::default();
                 found.add(&document(clients[index].name(), &mut command)?);
                 figures[index].push(found);
             }
         }
-        let names = clients.map(Client::name);
+        let names: Vec<&str> = clients.iter().map(|client| client.name()).collect();
         print_rates(&names, &figures);
         // The bare SDK, and `object_store`.
         for base in [0, 1] {
@@ -121,12 +147,19 @@ impl Server {
         Ok(())
     }
 
-    fn command(&self, programs: &Programs, client: Client, page_len: u64, pages: u64) -> Command {
+    fn command(
+        &self,
+        programs: &Programs,
+        flags: &Flags,
+        client: Client,
+        page_len: u64,
+        pages: u64,
+    ) -> Command {
         let Self { endpoint, bucket, access_key, secret_key, .. } = self;
         let threads = available_parallelism().map_or(1, std::num::NonZeroUsize::get).min(MOST_THREADS);
         let mut command = match client {
             Client::Hicache => {
-                let mut command = Command::new(programs.0.join("hicache"));
+                let mut command = Command::new(programs.built.join("hicache"));
                 command.args(["bench", "obj", "--json", "--quiet", "--backend"]).arg(format!(
                     "s3://{bucket}/hicache?endpoint={endpoint}&path_style=true&credentials=static\
                      &access_key={access_key}&secret_key={secret_key}&threads={threads}"
@@ -134,9 +167,17 @@ impl Server {
                 command
             }
             Client::Sdk | Client::ObjectStore => {
-                let mut command = Command::new(programs.0.join("s3-peers"));
+                let mut command = Command::new(programs.built.join("s3-peers"));
                 command.args(["--client", if client == Client::Sdk { "sdk" } else { "object-store" }]);
                 command.args(["--endpoint", endpoint, "--bucket", bucket, "--threads", &threads.to_string()]);
+                command.args(["--access-key", access_key, "--secret-key", secret_key]);
+                command
+            }
+            Client::Nixl | Client::Boto3 => {
+                let mut command = Command::new(flags.python.as_deref().unwrap_or(Path::new("python3")));
+                command.arg(&programs.script);
+                command.args(["--client", if client == Client::Nixl { "nixl" } else { "boto3" }]);
+                command.args(["--endpoint", endpoint, "--bucket", bucket]);
                 command.args(["--access-key", access_key, "--secret-key", secret_key]);
                 command
             }
@@ -153,6 +194,8 @@ impl Client {
             Self::Sdk => "the bare SDK",
             Self::Hicache => "hicache",
             Self::ObjectStore => "object_store",
+            Self::Nixl => "NIXL",
+            Self::Boto3 => "boto3",
         }
     }
 }
