@@ -124,10 +124,14 @@ impl<'a> Replayer<'a> {
         all
     }
 
-    /// Pages that moved through a slot of the store's, since the device could not reach them where they lie.
+    /// Pages that moved through a slot of the store's, since the device could not reach them where they lie. Of those
+    /// that it could reach, and that went so because it is faster, the store tells.
     fn copies(&self) -> Option<Fallback> {
-        let copied = Some(self.stats().bounced).filter(|copied| *copied > 0)?;
         let (piece, alignment) = (self.rules.layout.piece_len(), self.backend.capabilities().alignment);
+        let copied = Some(self.stats().bounced).filter(|copied| *copied > 0)?;
+        if self.pool.is_aligned(alignment) {
+            return None;
+        }
         let why = format!(
             "{copied} pages moved through an aligned slot: their pieces of {piece} bytes are not multiples of the \
              device's alignment of {} bytes; pad them, or choose another page size",

@@ -65,7 +65,7 @@ counters! {
     bytes_written,
     /// Pages that moved straight between device and page.
     direct,
-    /// Pages that moved through an aligned slot, since their pieces are not aligned.
+    /// Pages that moved through a slot of the store's, since their pieces are not aligned, or lie on base pages.
     bounced,
     /// Pages that moved through the kernel's page cache.
     buffered,

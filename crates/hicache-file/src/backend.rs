@@ -1,15 +1,16 @@
 //! A file store seen through one namespace: batches become jobs.
 
 use crate::asked::Asked;
+use crate::bounce::{Passage, Traffic, Ways};
 use crate::engine::{self, Job, Lane, Turn, late};
 use crate::options::Engine;
 use crate::own::{OwnPages, copy_page};
 use crate::page_file::PageFiles;
-use crate::ring::Read;
+use crate::ring::{Read, Rings};
 use crate::store::Files;
 use hicache_core::{
     Alignment, Call, Capabilities, Counters, Deadline, Error, Expiry, Get, Namespace, Outcomes, Page,
-    PageKey, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
+    PageKey, PageMut, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
 };
 use std::ffi::CString;
 use std::sync::Arc;
@@ -44,12 +45,22 @@ pub(crate) struct View {
     pub(crate) counters: Arc<Counters>,
     /// For each root: its record of the namespace is known to be there and to agree.
     pub(crate) recorded: Vec<AtomicBool>,
+    /// What pages on base pages do.
+    pub(crate) ways: Arc<Ways>,
+}
+
+/// How a ring reads a page: path, flags and bytes after it.
+struct Plan {
+    how: (String, i32, usize),
+    /// What the page bounces through.
+    slot: Option<PageMut>,
 }
 
 impl View {
-    pub(crate) fn new(files: Arc<Files>, namespace: Namespace) -> Self {
+    pub(crate) fn new(files: Arc<Files>, namespace: Namespace, rings: Option<&Rings>) -> Self {
         let recorded = files.roots.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { files, namespace, counters: Arc::default(), recorded }
+        let ways = Ways::new(Arc::clone(&files), &namespace, rings.map(Rings::registrar));
+        Self { files, namespace, counters: Arc::default(), recorded, ways: Arc::new(ways) }
     }
 
     /// The page files of the directory that `key` belongs in.
@@ -67,6 +78,7 @@ impl View {
             accept_unverified: options.common.accept_unverified,
             durability: options.durability,
             recorded: &self.recorded[root],
+            ways: &self.ways,
         }
     }
 
@@ -80,7 +92,8 @@ impl View {
 
 impl FileBackend {
     pub(crate) fn new(engine: Arc<engine::Engine>, files: Arc<Files>, namespace: Namespace) -> Self {
-        Self { engine, view: Arc::new(View::new(files, namespace)), own: OwnPages::default() }
+        let view = Arc::new(View::new(files, namespace, engine.rings()));
+        Self { engine, view, own: OwnPages::default() }
     }
 
     fn set_job(&self, put: Put, reply: Reply<Stored>, deadline: Option<Instant>) -> Job {
@@ -99,11 +112,17 @@ impl FileBackend {
         })
     }
 
-    fn get_job(&self, get: Get, reply: Reply<Option<Page>>, deadline: Option<Instant>) -> Job {
+    fn get_job(
+        &self,
+        get: Get,
+        reply: Reply<Option<Page>>,
+        deadline: Option<Instant>,
+        begun: Option<Passage>,
+    ) -> Job {
         let view = Arc::clone(&self.view);
         self.job(deadline, move |turn| match turn {
             Turn::Go(slot) => {
-                let outcome = view.of(&get.key).get(&get.key, get.into, slot);
+                let outcome = view.of(&get.key).get(&get.key, get.into, slot, begun);
                 view.answer(reply, outcome);
             }
             Turn::Late => {
@@ -120,7 +139,7 @@ impl FileBackend {
         let own = shaped.and_then(|()| self.own.take(view.namespace.layout()));
         self.job(deadline, move |turn| match turn {
             Turn::Go(slot) => {
-                let read = own.and_then(|own| view.of(&get.key).get(&get.key, own, slot));
+                let read = own.and_then(|own| view.of(&get.key).get(&get.key, own, slot, None));
                 // From here on no deadline answers, so that nobody has the memory back while it is copied to.
                 if !reply.hold() {
                     return;
@@ -140,18 +159,33 @@ impl FileBackend {
         })
     }
 
+    /// How a ring reads a page, if it does: straight, or into a slot.
+    fn plan(&self, root: usize, get: &Get, begun: Option<&Passage>) -> Option<Plan> {
+        let slot = match begun.filter(|begun| begun.bounces()) {
+            None => None,
+            Some(_) => Some(self.view.ways.slot_of_ring()?),
+        };
+        let how = self.view.at(root).plan_read(&get.key, &get.into, slot.as_ref())?;
+        Some(Plan { how, slot })
+    }
+
     /// A get for a ring.
     fn read(
         &self,
         root: usize,
-        (path, flags, tail_len): (String, i32, usize),
+        Plan { how: (path, flags, tail_len), slot }: Plan,
         get: Get,
         reply: Reply<Option<Page>>,
         deadline: Option<Instant>,
+        begun: Option<Passage>,
     ) -> Read {
         let path = CString::new(path).expect("digests and keys have no zero byte");
-        let asked = Asked { view: Arc::clone(&self.view), root, key: get.key, reply };
-        Read { asked, path, flags, tail_len, page: get.into, deadline }
+        let (page, into) = match slot {
+            None => (get.into, None),
+            Some(slot) => (slot, Some(get.into)),
+        };
+        let asked = Asked { view: Arc::clone(&self.view), root, key: get.key, reply, begun, into };
+        Read { asked, path, flags, tail_len, page, deadline }
     }
 
     /// One job for every few keys, each of which `act` does.
@@ -271,6 +305,11 @@ impl StorageBackend for FileBackend {
         let (mut reads, mut jobs) = (Vec::new(), Vec::new());
         let alone = batch.len() < RING_BATCH_MIN;
         let ring = self.engine.rings().is_some() && self.suits_ring(alone);
+        // What a ring could read goes one way as a batch; other pages go their ways when their turn comes.
+        let two_ways = |get: &&Get| self.view.of(&get.key).has_two_ways(get.into.pool());
+        let choice = ring && self.view.ways.has_choice(Traffic::Read);
+        let tried = if choice { batch.iter().filter(two_ways).count() } else { 0 };
+        let mut begun = self.view.ways.begin(Traffic::Read, tried);
         for (get, reply) in batch.into_iter().zip(replies) {
             let is_lent = get.into.is_claimed() || get.into.pool().region().is_adopted();
             if is_lent && call.hard {
@@ -282,9 +321,11 @@ impl StorageBackend for FileBackend {
                 reply.hold();
             }
             let root = self.view.files.root_of(&get.key);
-            match ring.then(|| self.view.at(root).plan_read(&get.key, &get.into)).flatten() {
-                Some(plan) => reads.push(self.read(root, plan, get, reply, deadline)),
-                None => jobs.push(self.get_job(get, reply, deadline)),
+            let files = self.view.at(root);
+            let begun = if choice && files.has_two_ways(get.into.pool()) { begun.pop() } else { None };
+            match ring.then(|| self.plan(root, &get, begun.as_ref())).flatten() {
+                Some(plan) => reads.push(self.read(root, plan, get, reply, deadline, begun)),
+                None => jobs.push(self.get_job(get, reply, deadline, begun)),
             }
         }
         if alone && let Some(read) = reads.pop() {

@@ -29,6 +29,7 @@
 
 mod asked;
 mod backend;
+mod bounce;
 mod claim;
 mod draft;
 mod engine;
@@ -37,6 +38,7 @@ mod folders;
 mod options;
 mod own;
 mod page_file;
+mod payload;
 mod probe;
 mod record;
 mod ring;
@@ -47,9 +49,10 @@ mod standing;
 mod store;
 mod sys;
 mod trailer;
+mod trial;
 mod writer;
 
-pub use options::{Direct, Durability, Engine, FileOptions, OPTIONS};
+pub use options::{Bounce, Direct, Durability, Engine, FileOptions, OPTIONS};
 pub use ring::probe_io_uring;
 pub use store::FileStore;
 pub use sys::{Seam, SysCall, Verdict};

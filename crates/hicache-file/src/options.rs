@@ -17,6 +17,19 @@ pub enum Direct {
     Require,
 }
 
+/// Whether pages of pools on base pages go through a few slots of the store's own on huge pages, and a copy. Pages that
+/// the device cannot take where they lie go through a slot whatever this says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bounce {
+    /// Where it is measured to be faster, in the traffic itself.
+    #[default]
+    Auto,
+    /// Always, where the slots get huge pages.
+    On,
+    /// Never.
+    Off,
+}
+
 /// What moves the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
@@ -46,6 +59,8 @@ pub struct FileOptions {
     pub dirs: Vec<PathBuf>,
     /// Whether pages go past the kernel's page cache.
     pub direct: Direct,
+    /// Whether pages of pools on base pages go through slots on huge pages.
+    pub bounce: Bounce,
     /// What moves the bytes.
     pub engine: Engine,
     /// Threads of the engine; `None`: 4 a core, at most 32.
@@ -69,6 +84,7 @@ impl Default for FileOptions {
         Self {
             dirs: Vec::new(),
             direct: Direct::default(),
+            bounce: Bounce::default(),
             engine: Engine::default(),
             threads: None,
             rings: NonZeroU32::MIN,
@@ -88,6 +104,12 @@ const DIRECT: OptionSpec = OptionSpec {
     aliases: &["use_direct_io"],
     ..OptionSpec::new("direct", "bool, or require", "true", "go past the kernel's page cache (O_DIRECT)")
 };
+const BOUNCE: OptionSpec = OptionSpec::new(
+    "bounce",
+    "auto, or bool",
+    "auto",
+    "move pages of pools on base pages through slots on huge pages; auto where that measures faster",
+);
 const ENGINE: OptionSpec =
     OptionSpec::new("engine", "auto, io_uring, threads", "auto", "what moves the bytes");
 const THREADS: OptionSpec =
@@ -106,7 +128,7 @@ const DURABILITY: OptionSpec = OptionSpec::new(
 
 /// The options that a URL, a file or the environment can set, besides the common ones.
 pub const OPTIONS: &[OptionSpec] =
-    &[FORMAT, DIR, DIRECT, ENGINE, THREADS, RINGS, DEPTH, CHECKSUM, DURABILITY];
+    &[FORMAT, DIR, DIRECT, BOUNCE, ENGINE, THREADS, RINGS, DEPTH, CHECKSUM, DURABILITY];
 
 /// Most threads of an engine.
 const THREADS_MAX: u32 = 1024;
@@ -124,6 +146,7 @@ impl FileOptions {
         let parsed = Self {
             dirs: options.take_all(&DIR, parse_dir)?,
             direct: options.take(&DIRECT, parse_direct)?.unwrap_or(default.direct),
+            bounce: options.take(&BOUNCE, parse_bounce)?.unwrap_or(default.bounce),
             engine: options.take(&ENGINE, parse_engine)?.unwrap_or(default.engine),
             threads: options.take(&THREADS, parse_threads)?,
             rings: options.take(&RINGS, parse_rings)?.unwrap_or(default.rings),
@@ -157,6 +180,17 @@ fn parse_direct(text: &str) -> Result<Direct, String> {
             Ok(true) => Ok(Direct::Prefer),
             Ok(false) => Ok(Direct::Off),
             Err(why) => Err(format!("{why}, or require")),
+        },
+    }
+}
+
+fn parse_bounce(text: &str) -> Result<Bounce, String> {
+    match text {
+        "auto" => Ok(Bounce::Auto),
+        _ => match parse_bool(text) {
+            Ok(true) => Ok(Bounce::On),
+            Ok(false) => Ok(Bounce::Off),
+            Err(why) => Err(format!("{why}, or auto")),
         },
     }
 }

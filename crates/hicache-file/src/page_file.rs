@@ -1,16 +1,16 @@
 //! One page, one file: written whole or not at all, read whole and checked, or a miss.
 
+use crate::bounce::{Going, Passage, Traffic, Ways, lies_on_base_pages};
 use crate::draft::{Draft, Published};
 use crate::options::Durability;
+use crate::payload::{Memory, Mode};
 use crate::root::{Root, page_folder, page_path};
-use crate::slot::{Slot, copy_in, copy_out};
+use crate::slot::{Slot, copy_in};
 use crate::standing::{Opened, Standing, is_absence};
-use crate::sys::{ReadInto, WriteFrom};
 use crate::trailer::{Flaw, Shape, Trailer};
-use hicache_core::{Alignment, Checksum, Counters, Namespace, Page, PageKey, PageMut, Put, Result, Stored};
-use rustix::fs::OFlags;
+use hicache_core::{Checksum, Counters, HostPool, Namespace, Page, PageKey, PageMut, Put, Result, Stored};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -29,22 +29,9 @@ pub(crate) struct PageFiles<'a> {
     pub(crate) checksum: bool,
     pub(crate) accept_unverified: bool,
     pub(crate) durability: Durability,
+    pub(crate) ways: &'a Arc<Ways>,
     /// The namespace's record in this directory is known to be there and to agree.
     pub(crate) recorded: &'a AtomicBool,
-}
-
-/// How a page's bytes get to the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Direct(Alignment),
-    Bounce(Alignment),
-    Buffered,
-}
-
-impl Mode {
-    fn flags(self) -> OFlags {
-        if self == Self::Buffered { OFlags::empty() } else { OFlags::DIRECT }
-    }
 }
 
 impl PageFiles<'_> {
@@ -53,18 +40,33 @@ impl PageFiles<'_> {
         Shape { payload_len: self.namespace.layout().page_len(), block: self.root.block() }
     }
 
-    fn mode(&self, pool: &hicache_core::HostPool) -> Mode {
+    fn mode(&self, pool: &HostPool, going: &Going) -> Mode {
         match self.root.direct() {
             None => Mode::Buffered,
-            Some(alignment) if pool.is_aligned(alignment) => Mode::Direct(alignment),
-            Some(alignment) => Mode::Bounce(alignment),
+            Some(alignment) if !pool.is_aligned(alignment) => Mode::Bounce(alignment),
+            Some(alignment) if going.slot.is_some() => Mode::Through(alignment),
+            Some(alignment) => Mode::Direct(alignment),
         }
+    }
+
+    /// Whether a page of `pool` can go straight.
+    fn reaches(&self, pool: &HostPool) -> bool {
+        self.root.direct().is_some_and(|alignment| pool.is_aligned(alignment))
+    }
+
+    /// Whether a page of `pool` can go straight, and lies on base pages: then it has two ways.
+    pub(crate) fn has_two_ways(&self, pool: &HostPool) -> bool {
+        self.reaches(pool) && lies_on_base_pages(pool)
+    }
+
+    fn go(&self, traffic: Traffic, pool: &HostPool, begun: Option<Passage>) -> Going {
+        if self.has_two_ways(pool) { self.ways.go(traffic, begun) } else { Going::default() }
     }
 
     fn count(&self, mode: Mode) {
         let counter = match mode {
             Mode::Direct(_) => &self.counters.direct,
-            Mode::Bounce(_) => &self.counters.bounced,
+            Mode::Bounce(_) | Mode::Through(_) => &self.counters.bounced,
             Mode::Buffered => &self.counters.buffered,
         };
         Counters::add(counter, 1);
@@ -112,20 +114,23 @@ impl PageFiles<'_> {
     fn write_new(&self, put: &Put, path: &str, slot: &mut Slot) -> io::Result<Published> {
         self.root.sys().check_file_len(self.shape().file_len())?;
         let folder = page_folder(self.namespace.digest(), &put.key);
-        let trailer = Trailer {
+        let mut trailer = Trailer {
             key: put.key,
             parent: put.parent,
             namespace: self.namespace.digest(),
             layout: self.namespace.layout().mark(),
             payload_len: put.page.len() as u64,
             written_ms: now_ms(),
-            checksum: self.checksum.then(|| Checksum::of(&put.page)),
+            checksum: None,
         };
-        let (draft, mode) = self.downgrading(put.page.pool(), |mode| {
+        let mut going = self.go(Traffic::Write, put.page.pool(), None);
+        let (draft, mode) = self.downgrading(self.mode(put.page.pool(), &going), |mode| {
             let draft = Draft::create(self.root, &folder, mode.flags())?;
-            self.write_payload(draft.file(), &put.page, &trailer, mode, slot)?;
+            let memory = Memory::of(slot, going.slot.as_mut());
+            self.write_payload(draft.file(), &put.page, &mut trailer, (mode, memory))?;
             Ok((draft, mode))
         })?;
+        going.arrived(put.page.len());
         let sync = self.durability == Durability::Sync;
         if sync {
             self.root.sys().sync(draft.file())?;
@@ -140,13 +145,8 @@ impl PageFiles<'_> {
         Ok(published)
     }
 
-    /// Does `act` in the pool's mode; once more, buffered, when the file system refuses what it promised.
-    fn downgrading<T>(
-        &self,
-        pool: &hicache_core::HostPool,
-        mut act: impl FnMut(Mode) -> io::Result<T>,
-    ) -> io::Result<T> {
-        let mode = self.mode(pool);
+    /// Does `act` in that mode; once more, buffered, when the file system refuses what it promised.
+    fn downgrading<T>(&self, mode: Mode, mut act: impl FnMut(Mode) -> io::Result<T>) -> io::Result<T> {
         match act(mode) {
             // A transfer that hicache itself did not align never reaches the kernel, so this is the file system's.
             Err(error)
@@ -160,41 +160,20 @@ impl PageFiles<'_> {
         }
     }
 
-    fn write_payload(
-        &self,
-        file: &OwnedFd,
-        page: &Page,
-        trailer: &Trailer,
-        mode: Mode,
-        slot: &mut Slot,
-    ) -> io::Result<()> {
-        let shape = self.shape();
-        let (bounce, tail) = slot.split();
-        let tail = &mut tail[..shape.tail_len()];
-        trailer.encode(tail, shape.block);
-        let sys = self.root.sys();
-        match mode {
-            Mode::Buffered => sys.write(file, WriteFrom::page(page, tail), 0, Alignment::NONE),
-            Mode::Direct(alignment) => sys.write(file, WriteFrom::page(page, tail), 0, alignment),
-            Mode::Bounce(alignment) => {
-                for part in shape.parts(bounce.len()) {
-                    let bytes = &mut bounce[..part.len];
-                    let (payload, rest) = bytes.split_at_mut(part.payload_len);
-                    copy_out(page, part.at, payload);
-                    rest.copy_from_slice(&tail[part.tail]);
-                    sys.write(file, WriteFrom::slice(bytes), part.at as u64, alignment)?;
-                }
-                Ok(())
-            }
-        }
-    }
-
     /// Fetches a page into `into`. What fails its check is set aside, counted, and answered as a miss.
-    pub(crate) fn get(&self, key: &PageKey, into: PageMut, slot: &mut Slot) -> Result<Option<Page>> {
+    /// `begun` is how it goes, if that was said when it was asked for.
+    pub(crate) fn get(
+        &self,
+        key: &PageKey,
+        into: PageMut,
+        slot: &mut Slot,
+        begun: Option<Passage>,
+    ) -> Result<Option<Page>> {
         self.namespace.check_shape("get page", into.planes(), into.len())?;
         self.check_record()?;
         let path = page_path(self.namespace.digest(), key);
-        let read = self.read_into(&path, key, into, slot);
+        let going = self.go(Traffic::Read, into.pool(), begun);
+        let read = self.read_into(&path, key, into, slot, going);
         read.map_err(|error| self.root.failed("get page", &path, error))
     }
 
@@ -204,17 +183,17 @@ impl PageFiles<'_> {
         key: &PageKey,
         mut into: PageMut,
         slot: &mut Slot,
+        mut going: Going,
     ) -> io::Result<Option<Page>> {
-        let pool = into.pool().clone();
-        let read = self.downgrading(&pool, |mode| {
+        let read = self.downgrading(self.mode(into.pool(), &going), |mode| {
             let (file, stat) = match self.open(path, mode.flags())? {
                 Opened::File(file, stat) => (file, stat),
                 Opened::Nothing => return Ok(None),
                 Opened::Flawed(flaw, stat) => return Ok(Some((Err(flaw), stat, mode))),
             };
-            let trailer = self.read_payload(&file, &mut into, mode, slot);
-            match trailer {
-                Ok(trailer) => Ok(Some((trailer, stat, mode))),
+            let memory = Memory::of(slot, going.slot.as_mut());
+            match self.read_payload(&file, &mut into, (mode, memory)) {
+                Ok(read) => Ok(Some((read, stat, mode))),
                 // Stale: the file went away on its server, after we had opened it.
                 Err(error) if error.raw_os_error() == Some(libc::ESTALE) => Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -227,8 +206,14 @@ impl PageFiles<'_> {
             Counters::add(&self.counters.misses, 1);
             return Ok(None);
         };
-        match trailer.map_or_else(|flaw| Err((flaw, None)), |trailer| self.judge(key, into, trailer)) {
-            Ok((page, verified)) => Ok(self.serve(page, verified, mode)),
+        let len = into.len();
+        match trailer
+            .map_or_else(|flaw| Err((flaw, None)), |(trailer, sum)| self.judge(key, into, trailer, sum))
+        {
+            Ok((page, verified)) => {
+                going.arrived(len);
+                Ok(self.serve(page, verified, mode))
+            }
             Err((Flaw::Foreign, _)) => {
                 Counters::add(&self.counters.misses, 1);
                 Ok(None)
@@ -243,18 +228,19 @@ impl PageFiles<'_> {
         }
     }
 
-    /// Whether what was read is the page of that key, and whether its bytes could be verified. Gives the page back
-    /// when it is not.
+    /// Whether what was read is the page of that key, and whether its bytes could be verified; `sum` is their checksum,
+    /// if it was made while they were copied. Gives the page back when it is not.
     fn judge(
         &self,
         key: &PageKey,
         into: PageMut,
         trailer: Trailer,
+        sum: Option<u64>,
     ) -> std::result::Result<(Page, bool), (Flaw, Option<PageMut>)> {
         let page = into.freeze();
         let checked = trailer.check(self.namespace, key).and_then(|()| {
             match trailer.checksum.filter(|_| self.checksum) {
-                Some(checksum) if checksum != Checksum::of(&page) => {
+                Some(checksum) if checksum != sum.unwrap_or_else(|| Checksum::of(&page)) => {
                     Err(Flaw::Wrong("its bytes fail their checksum".to_string()))
                 }
                 verified => Ok(verified.is_some()),
@@ -266,27 +252,44 @@ impl PageFiles<'_> {
         }
     }
 
-    /// How the ring can read a page straight into its pieces: path, flags and bytes after the page. `None` where
-    /// the page must bounce, goes through the page cache, or is of another shape, or the record was not looked at yet.
-    pub(crate) fn plan_read(&self, key: &PageKey, into: &PageMut) -> Option<(String, i32, usize)> {
-        let shape = self.shape();
-        let straight = self.recorded.load(Ordering::Acquire)
-            && matches!(self.mode(into.pool()), Mode::Direct(_))
-            && into.planes() < PIECES_MAX
+    /// How a ring can read a page in one go, straight into its pieces or into a slot: path, flags and bytes after the
+    /// page. `None` where the page is not aligned, goes through the page cache, or is of another shape, or the record
+    /// was not looked at yet.
+    pub(crate) fn plan_read(
+        &self,
+        key: &PageKey,
+        into: &PageMut,
+        slot: Option<&PageMut>,
+    ) -> Option<(String, i32, usize)> {
+        let plans = self.recorded.load(Ordering::Acquire)
+            && self.reaches(into.pool())
+            && slot.unwrap_or(into).planes() < PIECES_MAX
             && self.namespace.check_shape("get page", into.planes(), into.len()).is_ok();
-        straight.then(|| (page_path(self.namespace.digest(), key), libc::O_DIRECT, shape.tail_len()))
+        plans.then(|| (page_path(self.namespace.digest(), key), libc::O_DIRECT, self.shape().tail_len()))
     }
 
-    /// Serves a page that a ring has read whole. Gives it back when it is not what it should be: then it is to be
-    /// read again, by rules that know what to do with it.
+    /// Serves a page that a ring has read whole: into `into`, if what it read is a slot that the page bounces through.
+    /// Gives it back when it is not what it should be: then it is to be read again, by rules that know what to do with
+    /// it.
     pub(crate) fn serve_read(
         &self,
         key: &PageKey,
-        into: PageMut,
+        read: PageMut,
+        into: Option<PageMut>,
         trailer: Trailer,
     ) -> std::result::Result<Option<Page>, Option<PageMut>> {
-        let (page, verified) = self.judge(key, into, trailer).map_err(|(_, into)| into)?;
-        let served = self.serve(page, verified, Mode::Direct(self.root.block()));
+        let block = self.root.block();
+        let (page, sum, mode) = match into {
+            None => (read, None, Mode::Direct(block)),
+            Some(mut into) => {
+                let mut checksum = self.checksum.then(Checksum::new);
+                let bytes = read.bytes(0).expect("slots are in private memory");
+                copy_in(&mut into, 0, bytes, checksum.as_mut());
+                (into, checksum.as_ref().map(Checksum::finish), Mode::Through(block))
+            }
+        };
+        let (page, verified) = self.judge(key, page, trailer, sum).map_err(|(_, into)| into)?;
+        let served = self.serve(page, verified, mode);
         Counters::add(&self.counters.ring, u64::from(served.is_some()));
         Ok(served)
     }
@@ -309,33 +312,6 @@ impl PageFiles<'_> {
         Counters::add(&self.counters.hits, 1);
         Counters::add(&self.counters.bytes_read, page.len() as u64);
         Some(page)
-    }
-
-    fn read_payload(
-        &self,
-        file: &OwnedFd,
-        into: &mut PageMut,
-        mode: Mode,
-        slot: &mut Slot,
-    ) -> io::Result<std::result::Result<Trailer, Flaw>> {
-        let shape = self.shape();
-        let (bounce, tail) = slot.split();
-        let tail = &mut tail[..shape.tail_len()];
-        let sys = self.root.sys();
-        match mode {
-            Mode::Buffered => sys.read(file, ReadInto::page(into, tail), 0, Alignment::NONE)?,
-            Mode::Direct(alignment) => sys.read(file, ReadInto::page(into, tail), 0, alignment)?,
-            Mode::Bounce(alignment) => {
-                for part in shape.parts(bounce.len()) {
-                    let bytes = &mut bounce[..part.len];
-                    sys.read(file, ReadInto::slice(bytes), part.at as u64, alignment)?;
-                    let (payload, rest) = bytes.split_at(part.payload_len);
-                    copy_in(into, part.at, payload);
-                    tail[part.tail].copy_from_slice(rest);
-                }
-            }
-        }
-        Ok(Trailer::decode(tail, shape.block))
     }
 
     /// Whether a page is there: by its name and length, without reading it.

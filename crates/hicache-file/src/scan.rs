@@ -48,7 +48,7 @@ pub(crate) fn walk(files: &Arc<Files>, scan: &Scan, slot: &mut Slot, mut visitor
             let flow = match root.read_namespace(digest) {
                 Ok(Ok(namespace)) => {
                     let name = namespace.name().into();
-                    let view = View::new(Arc::clone(files), namespace);
+                    let view = View::new(Arc::clone(files), namespace, None);
                     let files = view.at(index);
                     Walk { scan, root, files, name, slot, visitor: &mut visitor }.namespace(&folder)
                 }

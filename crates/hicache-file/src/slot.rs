@@ -2,11 +2,14 @@
 //! trailer stand while they move.
 
 use hicache_core::{
-    Alignment, Fallback, HostPool, Numa, Page, PageMut, Prefault, RegionSpec, Result, Strides,
+    Alignment, Checksum, Fallback, HostPool, Numa, Page, PageMut, Prefault, RegionSpec, Result, Strides,
 };
 
 /// Bytes that bounce at once. From 1 MiB up, larger transfers gain nothing.
 const BOUNCE_LEN: usize = 1 << 20;
+
+/// Bytes that are copied and checked at once.
+const COPY_LEN: usize = 32 * 1024;
 
 /// The slots of all workers, one region.
 #[derive(Debug)]
@@ -56,26 +59,45 @@ impl Slot {
     }
 }
 
-/// Copies from the page's bytes at `offset`, all pieces seen as one run.
-pub(crate) fn copy_out(page: &Page, offset: usize, into: &mut [u8]) {
-    let piece_len = page.len() / page.planes() as usize;
+/// Copies from the page's bytes at `offset`, all pieces seen as one run; `checksum` goes on with them while warm.
+pub(crate) fn copy_out(page: &Page, offset: usize, into: &mut [u8], mut checksum: Option<&mut Checksum>) {
     let mut done = 0;
-    while done < into.len() {
-        let (plane, at) = ((offset + done) / piece_len, (offset + done) % piece_len);
-        let count = (piece_len - at).min(into.len() - done);
-        page.piece(plane as u32).copy_to(at, &mut into[done..done + count]);
-        done += count;
+    for (plane, at, len) in steps(page.len(), page.planes(), offset, into.len()) {
+        let into = &mut into[done..done + len];
+        page.piece(plane).copy_to(at, into);
+        if let Some(checksum) = &mut checksum {
+            checksum.add(into);
+        }
+        done += len;
     }
 }
 
-/// Copies to the page's bytes at `offset`, all pieces seen as one run.
-pub(crate) fn copy_in(page: &mut PageMut, offset: usize, from: &[u8]) {
-    let piece_len = page.len() / page.planes() as usize;
+/// Copies to the page's bytes at `offset`, all pieces seen as one run; `checksum` goes on with them while warm.
+pub(crate) fn copy_in(page: &mut PageMut, offset: usize, from: &[u8], mut checksum: Option<&mut Checksum>) {
     let mut done = 0;
-    while done < from.len() {
-        let (plane, at) = ((offset + done) / piece_len, (offset + done) % piece_len);
-        let count = (piece_len - at).min(from.len() - done);
-        page.piece_mut(plane as u32).copy_from(at, &from[done..done + count]);
-        done += count;
+    for (plane, at, len) in steps(page.len(), page.planes(), offset, from.len()) {
+        let from = &from[done..done + len];
+        if let Some(checksum) = &mut checksum {
+            checksum.add(from);
+        }
+        page.piece_mut(plane).copy_from(at, from);
+        done += len;
     }
+}
+
+/// `len` bytes of a page at `offset`, cut where pieces end and into what caches hold: piece, place in it, bytes.
+fn steps(
+    page_len: usize,
+    planes: u32,
+    offset: usize,
+    len: usize,
+) -> impl Iterator<Item = (u32, usize, usize)> {
+    let piece_len = page_len / planes as usize;
+    let (mut at, end) = (offset, offset + len);
+    std::iter::from_fn(move || {
+        let (plane, inside) = (at / piece_len, at % piece_len);
+        let count = (piece_len - inside).min(end - at).min(COPY_LEN);
+        at += count;
+        (count > 0).then_some((plane as u32, inside, count))
+    })
 }

@@ -18,13 +18,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Workers a core where the options do not say: small pages need several under way, since each waits for the device.
 const WORKERS_PER_CORE: usize = 4;
 
 /// Most workers where the options do not say.
 const WORKERS_MAX: usize = 32;
+
+/// Fallbacks that are kept of those that come while pages move.
+const TOLD_MAX: usize = 16;
 
 /// Pages in files, one file a page, in one directory or several. Clones are handles of one store.
 #[derive(Clone, Debug)]
@@ -40,6 +43,8 @@ pub(crate) struct Files {
     pub(crate) options: FileOptions,
     /// Of the slots' memory.
     fallbacks: Vec<Fallback>,
+    /// What was told since.
+    told: Mutex<Vec<Fallback>>,
 }
 
 impl FileStore {
@@ -92,7 +97,8 @@ impl FileStore {
         if options.engine != options::Engine::Threads {
             fallbacks.extend(add_rings(&mut engine, &options, block, sys)?);
         }
-        let store = Self { files: Arc::new(Files { roots, options, fallbacks }), engine: Arc::new(engine) };
+        let files = Files { roots, options, fallbacks, told: Mutex::default() };
+        let store = Self { files: Arc::new(files), engine: Arc::new(engine) };
         store.sweep_beside();
         Ok(store)
     }
@@ -148,7 +154,7 @@ fn path_of(location: &str) -> Result<&str> {
     }
 }
 
-fn workers(options: &FileOptions) -> u32 {
+pub(crate) fn workers(options: &FileOptions) -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let workers = (cores * WORKERS_PER_CORE).min(WORKERS_MAX) as u32;
     options.threads.map_or(workers, NonZeroU32::get)
@@ -176,6 +182,20 @@ impl Files {
     pub(crate) fn root_of(&self, key: &PageKey) -> usize {
         let score = |index: &usize| self.roots[*index].score(key);
         (0..self.roots.len()).max_by_key(score).expect("at least one directory")
+    }
+
+    /// The largest block of any directory.
+    pub(crate) fn block(&self) -> Alignment {
+        self.roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE)
+    }
+
+    /// Tells of what pages go without, and how.
+    pub(crate) fn tell(&self, fallback: Fallback) {
+        tracing::warn!(what = fallback.what, why = fallback.why, "fallback");
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD_MAX {
+            told.push(fallback);
+        }
     }
 
     /// Bytes that the file systems could still take, each counted once however many directories are on it.
@@ -282,6 +302,9 @@ impl Store for FileStore {
         health.registered_len = rings.map_or(0, Rings::registered_len);
         health.fallbacks.extend(self.engine.ring_fallbacks());
         health.fallbacks.extend(self.files.roots.iter().flat_map(Root::fallbacks));
+        health
+            .fallbacks
+            .extend(self.files.told.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
         health.available_len = self.files.available_len();
         health
     }

@@ -91,10 +91,10 @@ impl fmt::Debug for Seam {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sys(pub(crate) Option<Seam>);
 
-/// Where a read puts its bytes: a page's pieces, then a slice.
+/// Where a read puts its bytes: a page's pieces and then a slice, or slices.
 pub(crate) struct ReadInto<'a>(Parts<'a>);
 
-/// Where a write takes its bytes: a page's pieces, then a slice.
+/// Where a write takes its bytes: a page's pieces and then a slice, or slices.
 pub(crate) struct WriteFrom<'a>(Parts<'a>);
 
 struct Parts<'a> {
@@ -105,6 +105,11 @@ struct Parts<'a> {
 impl<'a> ReadInto<'a> {
     pub(crate) fn slice(slice: &'a mut [u8]) -> Self {
         Self(Parts::new(vec![part(slice.as_mut_ptr(), slice.len())]))
+    }
+
+    pub(crate) fn slices(first: &'a mut [u8], second: &'a mut [u8]) -> Self {
+        let slices = [first, second].into_iter().filter(|slice| !slice.is_empty());
+        Self(Parts::new(slices.map(|slice| part(slice.as_mut_ptr(), slice.len())).collect()))
     }
 
     pub(crate) fn page(page: &'a mut PageMut, tail: &'a mut [u8]) -> Self {
@@ -122,6 +127,11 @@ impl<'a> ReadInto<'a> {
 impl<'a> WriteFrom<'a> {
     pub(crate) fn slice(slice: &'a [u8]) -> Self {
         Self(Parts::new(vec![part(slice.as_ptr().cast_mut(), slice.len())]))
+    }
+
+    pub(crate) fn slices(first: &'a [u8], second: &'a [u8]) -> Self {
+        let slices = [first, second].into_iter().filter(|slice| !slice.is_empty());
+        Self(Parts::new(slices.map(|slice| part(slice.as_ptr().cast_mut(), slice.len())).collect()))
     }
 
     pub(crate) fn page(page: &'a Page, tail: &'a [u8]) -> Self {

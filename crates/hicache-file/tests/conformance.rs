@@ -2,7 +2,7 @@
 
 mod stage;
 
-use hicache_file::{Direct, Engine, FileOptions, FileStore};
+use hicache_file::{Bounce, Direct, Engine, FileOptions, FileStore};
 use hicache_testkit::{Medium, Openers, Reopened, Subject, conformance, model};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -38,6 +38,12 @@ fn direct_files_keep_the_contract_with_rings() {
         return;
     }
     conformance::all(&subject("file, io_uring", options));
+}
+
+#[test]
+fn files_keep_the_contract_with_pages_that_bounce() {
+    let options = FileOptions { bounce: Bounce::On, ..Default::default() };
+    conformance::all(&subject("file, bounce", options));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod stage;
 
 use hicache_core::{Call, Deadline, ErrorKind, Get, Outcomes, Page, PageIndex, Pending, Store};
-use hicache_file::{Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
+use hicache_file::{Bounce, Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
 use stage::{Stage, bytes, content, eventually, key, repeats, skip};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,8 +12,9 @@ use std::time::Duration;
 
 const PAGE_LEN: usize = 65_536;
 
+/// What bounces is tried in traffic of a certain length, and read by workers at first.
 fn options() -> FileOptions {
-    FileOptions { engine: Engine::IoUring, ..Default::default() }
+    FileOptions { engine: Engine::IoUring, bounce: Bounce::Off, ..Default::default() }
 }
 
 /// A stage whose gets go through the ring, or `None` where there is none, or no direct I/O for it.
