@@ -117,7 +117,8 @@ impl Trial {
         }
         ratios.sort_by(f64::total_cmp);
         let ratio = ratios[ratios.len() / 2];
-        let way = if ratio >= MARGIN { Way::Bounce } else { Way::Straight };
+        // All turns but one must say so, too: where they differ, the noise is larger than the gain.
+        let way = if ratio >= MARGIN && ratios[1] >= 1.0 { Way::Bounce } else { Way::Straight };
         Some(Verdict { way, ratio, least: ratios[0], most: ratios[ratios.len() - 1] })
     }
 
@@ -203,6 +204,19 @@ mod tests {
             });
             assert_eq!(verdict.way, Way::Bounce, "window {stalled}: {verdict}");
         }
+    }
+
+    #[test]
+    fn turns_that_contradict_one_another_are_no_gain() {
+        let slow = |pairs: &'static [usize]| {
+            let verdict = run(&mut Trial::new(PAGE_LEN, 1), 1, |way, window| {
+                let bounce = if pairs.contains(&(window / 2)) { 2000 } else { 500 };
+                (Duration::from_micros(if way == Way::Straight { 1000 } else { bounce }), true)
+            });
+            assert!(verdict.ratio > 1.9, "{verdict}");
+            verdict.way
+        };
+        assert_eq!((slow(&[0, 3]), slow(&[2, 5])), (Way::Bounce, Way::Straight));
     }
 
     #[test]

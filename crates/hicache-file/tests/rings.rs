@@ -6,7 +6,7 @@ use hicache_core::{
     Backing, Call, Deadline, ErrorKind, Get, HostPool, HugePages, Outcomes, Page, PageIndex, PageLayout,
     RegionSpec, Registrar, StorageBackendExt, Store, Strides,
 };
-use hicache_file::{Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
+use hicache_file::{Bounce, Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
 use stage::{Stage, bytes, content, eventually, key, repeats, skip};
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 
 const PAGE_LEN: usize = 65_536;
 
+/// What bounces is tried in traffic of a certain length, and read by workers at first.
 fn options(rings: u32) -> FileOptions {
-    FileOptions { engine: Engine::IoUring, rings: NonZeroU32::new(rings).unwrap(), ..Default::default() }
+    let rings = NonZeroU32::new(rings).unwrap();
+    FileOptions { engine: Engine::IoUring, bounce: Bounce::Off, rings, ..Default::default() }
 }
 
 /// A stage whose gets go through rings, or `None` where there are none, or no direct I/O for them.
