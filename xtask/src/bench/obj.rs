@@ -1,4 +1,4 @@
-//! Clients of S3, turn by turn: the bare SDK, hicache, the crate `object_store`, and NIXL and boto3 where Python has them.
+//! Clients of S3, turn by turn: the bare SDK, hicache, the crate `object_store`, and the peers in Python.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
