@@ -39,7 +39,7 @@ const REGION: &str = "us-east-1";
 const CERTIFICATES_LEN_MAX: u64 = 16 << 20;
 
 /// What is retried, and until when, is decided in `tries.rs`; the SDK is to try once. Its checksums would frame the
-/// body in chunks; the store's own is in the metadata, and where the service is given one it is computed beforehand.
+/// body in chunks; the store's own is in the page's tail, and where the service is given one it is computed beforehand.
 pub(crate) fn build(
     place: &Place,
     options: &ObjOptions,

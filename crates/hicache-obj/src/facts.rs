@@ -11,11 +11,12 @@
 //! | `layout` | [`PageLayout::mark`](hicache_core::PageLayout::mark), 16 hexadecimal digits |
 //! | `len` | bytes of the page |
 //! | `at` | write time, milliseconds since 1970 |
-//! | `crc64nvme` | checksum of the page, 16 hexadecimal digits; left out when it was written without |
+//! | `tail` | what the tail behind the page holds: `crc64nvme`, its checksum, or `none` |
 //! | `seal` | checksum of the line before ` seal=`, 16 hexadecimal digits |
 //!
-//! The signature of a signed upload covers it, and with it the page's checksum.
+//! It is what can be said before the page's bytes are read. The signature of a signed upload covers it.
 
+use crate::tail::{self, Tail};
 use hicache_core::{Checksum, Digest, Namespace, PageKey, Put};
 use std::collections::HashMap;
 use std::fmt;
@@ -26,6 +27,10 @@ pub(crate) const NAME: &str = "hicache";
 
 const VERSION: &str = "1";
 
+/// What the tail holds.
+const CHECKED: &str = "crc64nvme";
+const UNCHECKED: &str = "none";
+
 /// What the metadata says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
@@ -35,8 +40,8 @@ pub(crate) struct Facts {
     pub(crate) layout: u64,
     pub(crate) len: u64,
     pub(crate) written_ms: u64,
-    /// CRC-64/NVME over the page; `None` when it was written without.
-    pub(crate) checksum: Option<u64>,
+    /// The tail holds a checksum of the page; false when it was written without.
+    pub(crate) checked: bool,
 }
 
 /// Why an object is not the page it should be.
@@ -71,7 +76,7 @@ impl fmt::Display for Flaw {
 
 impl Facts {
     /// Of a page about to be stored.
-    pub(crate) fn of(put: &Put, namespace: &Namespace, checksum: Option<u64>) -> Self {
+    pub(crate) fn of(put: &Put, namespace: &Namespace, checked: bool) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             key: put.key,
@@ -80,22 +85,39 @@ impl Facts {
             layout: namespace.layout().mark(),
             len: put.page.len() as u64,
             written_ms: now.as_millis() as u64,
-            checksum,
+            checked,
         }
     }
 
+    /// Bytes of the object: the page and its tail.
+    pub(crate) fn stored_len(&self) -> u64 {
+        tail::stored_len(self.len)
+    }
+
+    /// The tail of the page with that checksum.
+    pub(crate) fn tail(&self, checksum: Option<u64>) -> Tail {
+        Tail { page_len: self.len, metadata: self.seal(), checksum }
+    }
+
+    /// The checksum of all that is said here.
+    pub(crate) fn seal(&self) -> u64 {
+        Checksum::of_bytes(self.sealed().as_bytes())
+    }
+
     pub(crate) fn encode(&self) -> String {
+        let sealed = self.sealed();
+        let seal = Checksum::of_bytes(sealed.as_bytes());
+        format!("{sealed} seal={seal:016x}")
+    }
+
+    fn sealed(&self) -> String {
         let Self { key, namespace, layout, len, written_ms, .. } = self;
+        let tail = if self.checked { CHECKED } else { UNCHECKED };
         let mut line = format!("v={VERSION} key={key}");
         if let Some(parent) = &self.parent {
             line.push_str(&format!(" parent={parent}"));
         }
-        line.push_str(&format!(" ns={namespace} layout={layout:016x} len={len} at={written_ms}"));
-        if let Some(checksum) = self.checksum {
-            line.push_str(&format!(" crc64nvme={checksum:016x}"));
-        }
-        let seal = Checksum::of_bytes(line.as_bytes());
-        line.push_str(&format!(" seal={seal:016x}"));
+        line.push_str(&format!(" ns={namespace} layout={layout:016x} len={len} at={written_ms} tail={tail}"));
         line
     }
 
@@ -127,7 +149,11 @@ impl Facts {
             layout: hex("layout")?,
             len: number("len")?,
             written_ms: number("at")?,
-            checksum: fields.contains_key("crc64nvme").then(|| hex("crc64nvme")).transpose()?,
+            checked: match field("tail")? {
+                CHECKED => true,
+                UNCHECKED => false,
+                _ => return Err(malformed("tail")),
+            },
         })
     }
 
@@ -162,17 +188,19 @@ mod tests {
             layout: 4,
             len: 5,
             written_ms: 6,
-            checksum: Some(7),
+            checked: true,
         }
     }
 
     #[test]
     fn what_was_written_is_read() {
-        for (parent, checksum) in
-            [(None, None), (facts().parent, None), (None, Some(0)), (facts().parent, Some(7))]
-        {
-            let facts = Facts { parent, checksum, ..facts() };
-            assert_eq!(Facts::decode(&facts.encode()), Ok(facts));
+        for parent in [None, facts().parent] {
+            for checked in [false, true] {
+                let facts = Facts { parent, checked, ..facts() };
+                let line = facts.encode();
+                assert!(line.ends_with(&format!(" seal={:016x}", facts.seal())), "{line}");
+                assert_eq!(Facts::decode(&line), Ok(facts));
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::backend::View;
 use crate::bucket::Bucket;
 use crate::place::Named;
+use crate::tail;
 use crate::tries::{Ask, Tries};
 use crate::trouble::Trouble;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
@@ -26,7 +27,9 @@ pub(crate) struct Pays(AtomicU32);
 #[derive(Debug)]
 pub(crate) struct Listed {
     lens: HashMap<PageKey, u64>,
-    page_len: u64,
+    stored_len: u64,
+    /// Of what others wrote, where that is accepted: a page without a tail.
+    bare_len: Option<u64>,
     /// The last name that is known of; `None`: there are no others.
     up_to: Option<PageKey>,
 }
@@ -35,7 +38,7 @@ impl Listed {
     /// Whether the page is there, if the listing reaches that far.
     pub(crate) fn answer(&self, key: &PageKey) -> Option<bool> {
         match self.lens.get(key) {
-            Some(len) => Some(*len == self.page_len),
+            Some(len) => Some(*len == self.stored_len || Some(*len) == self.bare_len),
             None if self.up_to.is_none_or(|last| *key < last) => Some(false),
             None => None,
         }
@@ -71,7 +74,8 @@ pub(crate) async fn first(view: &View, deadline: Option<Instant>) -> Option<List
     }
     let page_len = view.namespace.layout().page_len() as u64;
     let up_to = if truncated { Some(last.unwrap_or(PageKey::new([0; 32]))) } else { None };
-    Some(Listed { lens, page_len, up_to })
+    let bare_len = bucket.options().common.accept_unverified.then_some(page_len);
+    Some(Listed { lens, stored_len: tail::stored_len(page_len), bare_len, up_to })
 }
 
 /// One answer's worth of objects, or of folders.

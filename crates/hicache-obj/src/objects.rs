@@ -1,18 +1,15 @@
 //! Pages as objects: storing, fetching, asking and removing, with the rules of each.
 
 use crate::bucket::Bucket;
-use crate::download::Filling;
+use crate::download::{self, Intake};
 use crate::facts::{Facts, Flaw};
 use crate::known::{Known, Standing};
 use crate::parts;
 use crate::records::Records;
-use crate::requests::{Seen, Upload, checksum_for_service};
+use crate::requests::{Seen, Upload};
 use crate::tries::{Ask, Tries};
 use crate::trouble::{Kind, Trouble};
-use hicache_core::{
-    Checksum, Counters, Error, ErrorKind, Namespace, Page, PageKey, PageMut, Put, Result, Stored,
-};
-use std::sync::Mutex;
+use hicache_core::{Counters, Error, ErrorKind, Namespace, Page, PageKey, PageMut, Put, Result, Stored};
 use tokio::time::Instant;
 
 /// The pages of one namespace, for one item of a batch.
@@ -67,12 +64,8 @@ impl<'a> Objects<'a> {
                 Head::Flawed(flaw) => fresh = self.must_replace(&flaw, ask)?,
             }
         }
-        let checksum = self.bucket.options().checksum.then(|| Checksum::of(&put.page));
-        let facts = Facts::of(put, self.namespace, checksum);
-        let mut upload = Upload::of(ask.name, put, &facts, fresh);
-        if upload.checksum.is_none() {
-            upload.checksum = checksum_for_service(self.bucket, &put.page);
-        }
+        let facts = Facts::of(put, self.namespace, self.bucket.options().checksum);
+        let mut upload = Upload::of(self.bucket, ask.name, put, &facts, fresh);
         match self.upload(&upload, ask).await {
             Err(trouble) if trouble.kind == Kind::Condition => (),
             uploaded => return uploaded.map(|()| Stored::Written),
@@ -101,14 +94,12 @@ impl<'a> Objects<'a> {
     }
 
     async fn upload(&self, upload: &Upload<'_>, ask: &Ask<'_>) -> std::result::Result<(), Trouble> {
-        if upload.page.len() as u64 > self.bucket.options().multipart_threshold {
+        if upload.is_in_parts(self.bucket) {
             return parts::upload(self.bucket, upload, ask).await;
         }
         let mut tries = Tries::of(self.bucket, *ask)?;
         loop {
-            // The first attempt may find out that the service knows no conditions.
-            let upload = Upload { fresh: upload.fresh && self.bucket.gives_condition(), ..upload.clone() };
-            let outcome = tries.once(self.put_once(&upload)).await;
+            let outcome = tries.once(self.put_once(&upload.now(self.bucket))).await;
             if let Some(()) = tries.judge(outcome).await? {
                 return Ok(());
             }
@@ -159,10 +150,9 @@ impl<'a> Objects<'a> {
         into: &mut PageMut,
         ask: &Ask<'_>,
     ) -> std::result::Result<(), Trouble> {
-        let into = Mutex::new(into);
         let mut tries = Tries::of(self.bucket, *ask)?;
         loop {
-            let outcome = tries.once(self.fetch_once(key, &into, ask.name)).await;
+            let outcome = tries.once(self.fetch_once(key, into, ask.name)).await;
             if let Some(()) = tries.judge(outcome).await? {
                 return Ok(());
             }
@@ -172,35 +162,28 @@ impl<'a> Objects<'a> {
     async fn fetch_once(
         &self,
         key: &PageKey,
-        into: &Mutex<&mut PageMut>,
+        into: &mut PageMut,
         name: &str,
     ) -> std::result::Result<(), Trouble> {
         let output = self.bucket.get(name, None).await?;
         let len = output.content_length().and_then(|len| u64::try_from(len).ok());
         let seen = Seen { len, facts: Facts::of_metadata(output.metadata()) };
         let facts = seen.judge(self.namespace, key).map_err(Trouble::flaw)?;
-        let expected = self.expected(facts.as_ref())?;
-        let page_len = self.namespace.layout().page_len();
-        let filling = Filling::new(into, 0..page_len, expected.is_some());
-        let checksum = filling.take(self.bucket, output.body).await?;
-        if checksum != expected {
-            return Err(Trouble::flaw(Flaw::Wrong("its bytes fail their checksum".to_string())));
-        }
-        Ok(())
+        self.admit(facts.as_ref())?;
+        let intake = Intake::whole(facts.as_ref(), into.len());
+        let came =
+            intake.take(self.bucket, output.body, |at, bytes| download::write(into, at, bytes)).await?;
+        came.check(facts.as_ref())
     }
 
-    /// The checksum that the bytes must have; `None` where a page without one may be served.
-    pub(crate) fn expected(&self, facts: Option<&Facts>) -> std::result::Result<Option<u64>, Trouble> {
+    /// Whether a page may be served whose metadata is that.
+    pub(crate) fn admit(&self, facts: Option<&Facts>) -> std::result::Result<(), Trouble> {
         let options = self.bucket.options();
-        match facts.map(|facts| facts.checksum) {
-            Some(Some(checksum)) => Ok(Some(checksum)),
-            Some(None) if !options.checksum => Ok(None),
-            _ => {
-                Counters::add(&self.counters.unverified, 1);
-                let accepted = options.common.accept_unverified;
-                if accepted { Ok(None) } else { Err(Trouble::flaw(Flaw::Unverified)) }
-            }
+        if facts.is_some_and(|facts| facts.checked || !options.checksum) {
+            return Ok(());
         }
+        Counters::add(&self.counters.unverified, 1);
+        if options.common.accept_unverified { Ok(()) } else { Err(Trouble::flaw(Flaw::Unverified)) }
     }
 
     /// Whether that is a miss, or an error.
@@ -285,7 +268,7 @@ impl<'a> Objects<'a> {
         self.bucket.is_permitted();
         let options = self.bucket.options();
         Ok(match seen.judge(self.namespace, key) {
-            Ok(Some(facts)) if facts.checksum.is_some() || !options.checksum => Head::Sound,
+            Ok(Some(facts)) if facts.checked || !options.checksum => Head::Sound,
             Ok(_) if options.common.accept_unverified => Head::Sound,
             // A get would not serve it, so a set must not take it for the page.
             Ok(_) => Head::Flawed(Flaw::Unverified),

@@ -68,7 +68,7 @@ pub enum ChecksumMode {
     /// CRC-64/NVME to AWS, none where an endpoint is given; none, too, once it was refused, which is told.
     #[default]
     Auto,
-    /// None: the page's own checksum, in its metadata, is what protects it.
+    /// None: the page's own checksum, in its tail, is what protects it.
     Off,
     /// The header `x-amz-checksum-crc64nvme`.
     Crc64Nvme,

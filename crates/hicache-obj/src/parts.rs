@@ -1,18 +1,19 @@
 //! Pages that move in parts, several at once.
 
 use crate::bucket::Bucket;
-use crate::download::Filling;
+use crate::download::{self, Came, Intake};
 use crate::facts::{Facts, Flaw};
 use crate::objects::Objects;
 use crate::requests::{Seen, Upload};
+use crate::tail;
 use crate::tries::{Ask, Tries};
 use crate::trouble::{Kind, Trouble};
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::types::CompletedPart;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use hicache_core::{Checksum, PageKey, PageMut};
+use hicache_core::{PageKey, PageMut};
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Parts of one page under way at once.
@@ -24,10 +25,14 @@ const PARTS_MAX: u64 = 10_000;
 /// How long giving up the parts of a failed upload may take.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// Where `len` bytes are cut: in parts of `part_len`, or longer where there would be too many.
-fn cut(len: u64, part_len: u64) -> impl Iterator<Item = Range<u64>> {
-    let part_len = part_len.max(len.div_ceil(PARTS_MAX));
-    (0..len.div_ceil(part_len)).map(move |index| index * part_len..(index * part_len + part_len).min(len))
+/// Where the object of a page is cut: in parts of `part_len`, or longer where there would be too many. The tail goes with
+/// the last one.
+fn cut(page_len: u64, part_len: u64) -> impl Iterator<Item = Range<u64>> {
+    let part_len = part_len.max(page_len.div_ceil(PARTS_MAX));
+    (0..page_len).step_by(part_len as usize).map(move |at| match at + part_len {
+        end if end < page_len => at..end,
+        _ => at..page_len + tail::LEN as u64,
+    })
 }
 
 /// Uploads a page in parts; it is an object when the last step has succeeded, and not before.
@@ -85,7 +90,7 @@ async fn end(
 ) -> Result<(), Trouble> {
     let mut tries = Tries::of(bucket, *ask)?;
     loop {
-        let upload = Upload { fresh: upload.fresh && bucket.gives_condition(), ..upload.clone() };
+        let upload = upload.now(bucket);
         let outcome = match tries.once(bucket.end_parts(&upload, id, parts.clone())).await {
             // Half an answer looks like a whole one to the SDK, and servers have lost parts: one question more is
             // little for so long a page.
@@ -130,42 +135,36 @@ async fn download_once(
     ask: &Ask<'_>,
 ) -> Result<(), Trouble> {
     let bucket = objects.bucket;
-    let len = into.len() as u64;
-    let mut ranges = cut(len, bucket.options().part_len);
+    let mut ranges = cut(into.len() as u64, bucket.options().part_len);
     let first = ranges.next().expect("a page is not empty");
     let target = Mutex::new(into);
-    let (facts, tag) = {
+    let (facts, tag, came) = {
         let mut tries = Tries::of(bucket, *ask)?;
         loop {
-            let outcome = tries.once(fetch_first(objects, key, &target, first.clone(), len, ask)).await;
+            let outcome = tries.once(fetch_first(objects, key, &target, first.clone(), ask)).await;
             if let Some(begun) = tries.judge(outcome).await? {
                 break begun;
             }
         }
     };
-    let expected = objects.expected(facts.as_ref())?;
-    let (target, tag) = (&target, tag.as_deref());
+    let (target, facts, tag) = (&target, facts.as_ref(), tag.as_deref());
+    objects.admit(facts)?;
     let parts = ranges.map(|range| async move {
         let mut tries = Tries::of(bucket, *ask)?;
         loop {
             let attempt = async {
                 let output = bucket.get(ask.name, Some((range.clone(), tag))).await?;
-                fill(bucket, target, range.clone(), len, output).await
+                fill(bucket, target, facts, range.clone(), output).await
             };
             let outcome = tries.once(attempt).await;
-            if let Some(()) = tries.judge(outcome).await? {
-                return Ok::<(), Trouble>(());
+            if let Some(came) = tries.judge(outcome).await? {
+                return Ok::<Came, Trouble>(came);
             }
         }
     });
-    stream::iter(parts).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    let target = target.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    match expected {
-        Some(expected) if expected != Checksum::of_unfrozen(&target) => {
-            Err(Trouble::flaw(Flaw::Wrong("its bytes fail their checksum".to_string())))
-        }
-        _ => Ok(()),
-    }
+    let rest = stream::iter(parts).buffered(AT_ONCE);
+    let all = rest.try_fold(came, |before, came| std::future::ready(Ok(before.then(came)))).await?;
+    all.check(facts)
 }
 
 async fn fetch_first(
@@ -173,34 +172,36 @@ async fn fetch_first(
     key: &PageKey,
     target: &Mutex<&mut PageMut>,
     range: Range<u64>,
-    len: u64,
     ask: &Ask<'_>,
-) -> Result<(Option<Facts>, Option<String>), Trouble> {
+) -> Result<(Option<Facts>, Option<String>, Came), Trouble> {
     let output = objects.bucket.get(ask.name, Some((range.clone(), None))).await?;
     let seen = Seen { len: total(&output), facts: Facts::of_metadata(output.metadata()) };
     let facts = seen.judge(objects.namespace, key).map_err(Trouble::flaw)?;
     // A weak one never matches by the rules, and pins nothing.
     let tag = output.e_tag().filter(|tag| !tag.starts_with("W/")).map(str::to_string);
-    fill(objects.bucket, target, range, len, output).await?;
-    Ok((facts, tag))
+    let came = fill(objects.bucket, target, facts.as_ref(), range, output).await?;
+    Ok((facts, tag, came))
 }
 
 async fn fill(
     bucket: &Bucket,
     target: &Mutex<&mut PageMut>,
+    facts: Option<&Facts>,
     range: Range<u64>,
-    len: u64,
     output: GetObjectOutput,
-) -> Result<(), Trouble> {
+) -> Result<Came, Trouble> {
+    // The lock is for parts that come at once, which one task takes in turn: it is never waited for.
+    let page = || target.lock().unwrap_or_else(PoisonError::into_inner);
+    let page_len = page().len();
     // A service that does not know ranges sends all of it.
     let whole = output.content_range().is_none();
-    if whole && range != (0..len) {
+    if whole && (range.start > 0 || range.end < page_len as u64) {
         return Err(Trouble::flaw(Flaw::Wrong(
             "the service sends all of an object for a part of it".to_string(),
         )));
     }
-    let range = range.start as usize..range.end as usize;
-    Filling::new(target, range, false).take(bucket, output.body).await.map(drop)
+    let intake = Intake::part(facts, page_len, range.start as usize..range.end as usize);
+    intake.take(bucket, output.body, |at, bytes| download::write(&mut page(), at, bytes)).await
 }
 
 /// Bytes of the whole object, as the answer to a question for a part says.
@@ -220,7 +221,8 @@ mod tests {
         for (len, part_len) in [(1, 5), (5, 5), (6, 5), (100_001, 5), (1 << 40, 5 << 20)] {
             let parts: Vec<_> = cut(len, part_len).collect();
             assert!(parts.len() as u64 <= PARTS_MAX);
-            assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, len));
+            assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, len + tail::LEN as u64));
+            assert!(parts[parts.len() - 1].start < len, "no part is a tail alone");
             assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
         }
     }

@@ -32,10 +32,10 @@ impl Seen {
         if let Some(facts) = &facts {
             facts.check(namespace, key)?;
         }
-        let page_len = namespace.layout().page_len() as u64;
+        let stored_len = facts.as_ref().map_or(namespace.layout().page_len() as u64, Facts::stored_len);
         match self.len {
-            Some(len) if len != page_len => {
-                Err(Flaw::Torn(format!("it has {len} bytes; the layout has {page_len}")))
+            Some(len) if len != stored_len => {
+                Err(Flaw::Torn(format!("it has {len} bytes; a page of its layout has {stored_len}")))
             }
             _ => Ok(facts),
         }
@@ -48,15 +48,44 @@ pub(crate) struct Upload<'a> {
     pub(crate) name: &'a str,
     pub(crate) page: &'a Page,
     pub(crate) facts: &'a Facts,
-    /// CRC-64/NVME, for the service.
-    pub(crate) checksum: Option<u64>,
+    /// CRC-64/NVME of the page, where it is known before the page is sent.
+    known: Option<u64>,
+    /// CRC-64/NVME of page and tail, for the service.
+    for_service: Option<u64>,
     /// Only where nothing is.
     pub(crate) fresh: bool,
 }
 
 impl<'a> Upload<'a> {
-    pub(crate) fn of(name: &'a str, put: &'a Put, facts: &'a Facts, fresh: bool) -> Self {
-        Self { name, page: &put.page, facts, checksum: facts.checksum, fresh }
+    /// Reads the page beforehand only for who must know its checksum then: a service that is told one, and the last of
+    /// several parts.
+    pub(crate) fn of(bucket: &Bucket, name: &'a str, put: &'a Put, facts: &'a Facts, fresh: bool) -> Self {
+        let mut upload = Self { name, page: &put.page, facts, known: None, for_service: None, fresh };
+        let in_parts = upload.is_in_parts(bucket);
+        let told = bucket.gives_checksum() && !in_parts;
+        if told || in_parts && facts.checked {
+            let mut checksum = Checksum::over(&put.page);
+            upload.known = facts.checked.then(|| checksum.finish());
+            checksum.add(&facts.tail(upload.known).encode());
+            upload.for_service = told.then(|| checksum.finish());
+        }
+        upload
+    }
+
+    pub(crate) fn is_in_parts(&self, bucket: &Bucket) -> bool {
+        self.page.len() as u64 > bucket.options().multipart_threshold
+    }
+
+    /// As it is to be sent now: an attempt before may have found out that the service knows no conditions.
+    pub(crate) fn now(&self, bucket: &Bucket) -> Self {
+        Self { fresh: self.fresh && bucket.gives_condition(), ..self.clone() }
+    }
+
+    /// A new one each time it is sent.
+    fn body(&self, range: Range<usize>, progress: &Progress) -> ByteStream {
+        let (tail, makes) = (self.facts.tail(self.known), self.facts.checked && self.known.is_none());
+        let body = PageBody::new(self.page.clone(), tail, makes, range, progress.clone());
+        ByteStream::new(SdkBody::from_body_1_x(body))
     }
 }
 
@@ -64,8 +93,7 @@ impl Bucket {
     /// Uploads a page in one request. Whether the answer is one that only a stored object gives.
     pub(crate) async fn put(&self, upload: &Upload<'_>) -> Result<bool, Trouble> {
         let progress = Progress::new();
-        let len = upload.page.len();
-        let body = PageBody::new(upload.page.clone(), 0..len, progress.clone());
+        let len = upload.facts.stored_len();
         let request = self
             .client()
             .put_object()
@@ -75,11 +103,11 @@ impl Bucket {
             .content_type("application/octet-stream")
             .metadata(NAME, upload.facts.encode())
             .set_if_none_match(upload.fresh.then(|| ANY.to_string()))
-            .set_checksum_crc64_nvme(self.checksum_header(upload.checksum))
+            .set_checksum_crc64_nvme(self.checksum_header(upload.for_service))
             .set_storage_class(self.storage_class())
             .set_server_side_encryption(self.encryption())
             .set_ssekms_key_id(self.encryption_key())
-            .body(body_of(body))
+            .body(upload.body(0..len as usize, &progress))
             .customize()
             .disable_payload_signing();
         let sent = self.moving(&progress, request.send()).await?;
@@ -103,12 +131,13 @@ impl Bucket {
             |what| Trouble::new(Kind::Outage, format!("a success was answered, and {what} is stored"));
         match self.head(upload.name).await {
             Ok(Seen { len: Some(len), facts: Some(Ok(facts)) })
-                if len == facts.len && facts.key == upload.facts.key =>
+                if len == facts.stored_len() && facts.key == upload.facts.key =>
             {
                 Ok(())
             }
             Ok(Seen { len: Some(len), facts: Some(Ok(facts)) }) if facts.key == upload.facts.key => {
-                let lost = format!("a success was answered, and {len} bytes of {} are stored", facts.len);
+                let lost =
+                    format!("a success was answered, and {len} bytes of {} are stored", facts.stored_len());
                 Err(Trouble::flaw(Flaw::Torn(lost)))
             }
             Ok(_) => Err(unlike("another object")),
@@ -251,8 +280,6 @@ impl Bucket {
         range: Range<usize>,
     ) -> Result<CompletedPart, Trouble> {
         let progress = Progress::new();
-        let len = range.len();
-        let body = PageBody::new(upload.page.clone(), range, progress.clone());
         let request = self
             .client()
             .upload_part()
@@ -260,8 +287,8 @@ impl Bucket {
             .key(upload.name)
             .upload_id(id)
             .part_number(number)
-            .content_length(len as i64)
-            .body(body_of(body))
+            .content_length(range.len() as i64)
+            .body(upload.body(range, &progress))
             .customize()
             .disable_payload_signing();
         let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
@@ -349,13 +376,4 @@ fn whole(output: ListObjectsV2Output) -> Result<ListObjectsV2Output, Trouble> {
         Some(how) => Err(Trouble::new(Kind::Outage, format!("the listing {how}"))),
         None => Ok(output),
     }
-}
-
-fn body_of(body: PageBody) -> ByteStream {
-    ByteStream::new(SdkBody::from_body_1_x(body))
-}
-
-/// The checksum that the service is given of a page, where the page itself is written without.
-pub(crate) fn checksum_for_service(bucket: &Bucket, page: &Page) -> Option<u64> {
-    bucket.gives_checksum().then(|| Checksum::of(page))
 }

@@ -1,18 +1,18 @@
 //! What an operator asks of a bucket: every object of its namespaces, by name or by content; and clearing one.
 
 use crate::bucket::Bucket;
+use crate::download::Intake;
 use crate::facts::{Facts, Flaw};
 use crate::listing::{digests, len_of, list};
 use crate::place::Named;
 use crate::records;
 use crate::requests::Seen;
+use crate::tail;
 use crate::tries::{Ask, Tries};
 use crate::trouble::{Kind, Trouble};
 use aws_sdk_s3::types::Object;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use hicache_core::{
-    Checksum, Counters, Depth, Digest, Found, Namespace, PageKey, Result, Scan, State, Visitor,
-};
+use hicache_core::{Counters, Depth, Digest, Found, Namespace, PageKey, Result, Scan, State, Visitor};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -156,12 +156,14 @@ impl Walk<'_> {
         key: &PageKey,
         namespace: &Namespace,
     ) -> Option<State> {
-        let (len, page_len) = (len_of(object), namespace.layout().page_len() as u64);
         if self.scan.depth == Depth::Names {
-            if len == page_len {
+            let (len, page_len) = (len_of(object), namespace.layout().page_len() as u64);
+            // What others wrote may be a page without a tail.
+            if [page_len, tail::stored_len(page_len)].contains(&len) {
                 return Some(State::Listed);
             }
-            return Some(State::Torn(format!("it has {len} bytes; the layout has {page_len}")));
+            let torn = format!("it has {len} bytes; a page of the layout has {}", tail::stored_len(page_len));
+            return Some(State::Torn(torn));
         }
         match self.read(name, key, namespace).await {
             Ok(true) => Some(State::Sound),
@@ -194,24 +196,13 @@ impl Walk<'_> {
         key: &PageKey,
         namespace: &Namespace,
     ) -> std::result::Result<bool, Trouble> {
-        let mut output = self.bucket.get(name, None).await?;
+        let output = self.bucket.get(name, None).await?;
         let len = output.content_length().and_then(|len| u64::try_from(len).ok());
         let seen = Seen { len, facts: Facts::of_metadata(output.metadata()) };
         let facts = seen.judge(namespace, key).map_err(Trouble::flaw)?;
-        let mut checksum = Checksum::new();
-        let mut came = 0;
-        while let Some(bytes) = self.bucket.frame(&mut output.body).await? {
-            came += bytes.len();
-            checksum.add(&bytes);
-        }
-        if came != namespace.layout().page_len() {
-            return Err(Trouble::new(Kind::Outage, format!("the body ended after {came} bytes")));
-        }
-        match facts.and_then(|facts| facts.checksum) {
-            None => Ok(false),
-            Some(written) if written == checksum.finish() => Ok(true),
-            Some(_) => Err(Trouble::flaw(Flaw::Wrong("its bytes fail their checksum".to_string()))),
-        }
+        let intake = Intake::whole(facts.as_ref(), namespace.layout().page_len());
+        intake.take(self.bucket, output.body, |_, _| ()).await?.check(facts.as_ref())?;
+        Ok(facts.is_some_and(|facts| facts.checked))
     }
 }
 

@@ -1,8 +1,9 @@
-//! The body of an upload: the page itself, piece by piece, from where it lies.
+//! The body of an upload: the page itself, piece by piece, from where it lies, and its tail.
 
 use crate::line::Line;
+use crate::tail::{self, Tail};
 use bytes::Bytes;
-use hicache_core::Page;
+use hicache_core::{Checksum, Page};
 use http_body::{Body, Frame, SizeHint};
 use std::convert::Infallible;
 use std::ops::Range;
@@ -13,7 +14,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes that are handed on at once: few enough that progress can be seen, many enough to cost nothing.
+/// Bytes that are handed on at once: few enough that progress can be seen and that they are still warm from their
+/// checksum when the socket copies them, many enough to cost nothing.
 const FRAME_LEN: usize = 256 * 1024;
 
 /// When something last moved, and what has not.
@@ -25,16 +27,19 @@ struct Moved {
     start: Instant,
     /// Milliseconds after the start.
     last: AtomicU64,
-    /// Bytes of the page that the connection has not asked for, or has not written.
+    /// Bytes of the body that the connection has not asked for, or has not written.
     unsent: AtomicUsize,
     /// The connection that asks for them.
     line: OnceLock<Line>,
 }
 
-/// Bytes of a page. It owns the page until the connection has let go of every part of it.
+/// Bytes of a page and its tail. It owns the page until the connection has let go of every part of it.
 #[derive(Debug)]
 pub(crate) struct PageBody {
     page: Page,
+    tail: Tail,
+    /// Of the bytes handed on so far, for the tail: where it was not known before.
+    making: Option<Checksum>,
     left: Range<usize>,
     progress: Progress,
 }
@@ -69,6 +74,11 @@ impl Progress {
         self.0.last.store(self.0.start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
+    fn gone(&self, len: usize) {
+        self.moved();
+        self.0.unsent.fetch_sub(len, Ordering::AcqRel);
+    }
+
     /// Waits for `work` as long as something moves: `None` when nothing has for `limit`. A page that is not sent whole
     /// when the waiting ends is not sent any further.
     pub(crate) async fn follow<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
@@ -89,24 +99,46 @@ impl Progress {
 }
 
 impl PageBody {
-    /// The bytes `range` of the page's pieces, one after the other.
-    pub(crate) fn new(page: Page, range: Range<usize>, progress: Progress) -> Self {
+    /// The bytes `range` of the page's pieces, one after the other, and of the tail behind them. `makes`: the checksum
+    /// in the tail is yet to be made, from all that goes before it.
+    pub(crate) fn new(page: Page, tail: Tail, makes: bool, range: Range<usize>, progress: Progress) -> Self {
         progress.0.unsent.store(range.len(), Ordering::Release);
-        Self { page, left: range, progress }
+        Self { page, tail, making: makes.then(Checksum::new), left: range, progress }
     }
 
     fn next(&mut self) -> Option<Bytes> {
         if self.left.is_empty() {
             return None;
         }
+        if self.left.start >= self.page.len() {
+            return Some(self.end());
+        }
+        let bytes = self.of_page();
+        if let Some(making) = &mut self.making {
+            making.add(&bytes);
+        }
+        Some(bytes)
+    }
+
+    /// The tail, all of it.
+    fn end(&mut self) -> Bytes {
+        if let Some(making) = self.making.take() {
+            self.tail.checksum = Some(making.finish());
+        }
+        self.left.start += tail::LEN;
+        self.progress.gone(tail::LEN);
+        Bytes::copy_from_slice(&self.tail.encode())
+    }
+
+    fn of_page(&mut self) -> Bytes {
         let piece_len = self.page.len() / self.page.planes() as usize;
         let (plane, at) = (self.left.start / piece_len, self.left.start % piece_len);
-        let len = FRAME_LEN.min(piece_len - at).min(self.left.len());
+        let end = self.left.end.min(self.page.len());
+        let len = FRAME_LEN.min(piece_len - at).min(end - self.left.start);
         self.left.start += len;
         self.progress.moved();
         let (page, progress) = (self.page.clone(), self.progress.clone());
-        let part = Part { page, plane: plane as u32, range: at..at + len, progress };
-        Some(part.into_bytes())
+        Part { page, plane: plane as u32, range: at..at + len, progress }.into_bytes()
     }
 }
 
@@ -125,8 +157,7 @@ impl Part {
 /// Written, or not wanted any more.
 impl Drop for Part {
     fn drop(&mut self) {
-        self.progress.moved();
-        self.progress.0.unsent.fetch_sub(self.range.len(), Ordering::AcqRel);
+        self.progress.gone(self.range.len());
     }
 }
 
@@ -156,5 +187,49 @@ impl Body for PageBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hicache_core::{Alignment, Backing};
+    use hicache_testkit::pages;
+
+    fn sent(body: PageBody) -> (Vec<u8>, Progress) {
+        let (mut body, mut bytes) = (body, Vec::new());
+        while let Some(frame) = body.next() {
+            assert_eq!(body.is_end_stream(), body.left.is_empty());
+            bytes.extend_from_slice(&frame);
+        }
+        (bytes, body.progress)
+    }
+
+    #[test]
+    fn a_body_is_the_page_and_the_tail_of_what_was_sent_each_time_it_is_sent() {
+        for backing in [Backing::Private, Backing::Shared] {
+            for layout in [pages::two_planes(), pages::many_pieces(), pages::opaque(3 * FRAME_LEN + 512)] {
+                let pool = pages::pool(&layout, 1, Alignment::NONE, backing);
+                let mut page = pool.alloc(1).unwrap().remove(0);
+                pages::fill(&mut page, 7);
+                let page = page.freeze();
+                let checksum = Checksum::of(&page);
+                let right = Tail { page_len: page.len() as u64, metadata: 8, checksum: Some(checksum) };
+                let (len, unknown) = (page.len(), Tail { checksum: None, ..right });
+                for (tail, makes) in [(unknown, true), (unknown, true), (right, false), (unknown, false)] {
+                    let progress = Progress::new();
+                    let body = PageBody::new(page.clone(), tail, makes, 0..len + tail::LEN, progress);
+                    let (bytes, progress) = sent(body);
+                    assert_eq!(Checksum::of_bytes(&bytes[..len]), checksum, "{layout}");
+                    let expected = if makes { right } else { tail };
+                    assert_eq!(bytes[len..], expected.encode(), "{layout}");
+                    assert_eq!(progress.0.unsent.load(Ordering::Acquire), 0, "{layout}");
+                }
+                let parts = [0..len / 2, len / 2..len + tail::LEN]
+                    .map(|range| sent(PageBody::new(page.clone(), right, false, range, Progress::new())).0);
+                assert_eq!(Checksum::of_bytes(&parts.concat()[..len]), checksum, "{layout}");
+                assert_eq!(parts[1][len - len / 2..], right.encode(), "{layout}");
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Answers that lie: errors and garbage inside a 200 (B063), and bodies that are shorter or longer than announced
 //! (B064).
 
-use crate::stage::{MIB, Stage, timed};
+use crate::stage::{MIB, Stage, TAIL, timed};
 use crate::stub::{Action, Close, Reply, Request, Settings, bounded};
 use hicache_core::{Call, Deadline, Depth, ErrorKind, Get, Store};
 use hicache_testkit::pages;
@@ -275,7 +275,7 @@ fn listings_of_many_pages_are_read_to_their_end() {
 
 /// Every place at which a body can end, and how.
 fn ends() -> Vec<(usize, Close)> {
-    let places = [0, 1, MIB / 2, MIB - 1];
+    let places = [0, 1, MIB / 2, MIB - 1, MIB, MIB + 1, MIB + TAIL - 1];
     places.into_iter().flat_map(|at| [(at, Close::Fin), (at, Close::Rst), (at, Close::Half)]).collect()
 }
 
@@ -320,7 +320,7 @@ fn b064_a_body_always_cut_is_an_error_after_the_retries() {
 #[test]
 fn b064_chunks_that_end_in_order_but_early_are_never_a_page() {
     bounded(|| {
-        for len in [0, 1, MIB / 2, MIB - 1] {
+        for len in [0, 1, MIB / 2, MIB - 1, MIB, MIB + TAIL - 1] {
             let stage = Stage::settled(MIB, Settings::default(), |options| options.retries = 1);
             stage.set(1).unwrap();
             stage.on_pages(move |_, _| Action::normal().chunked().short(len));
@@ -337,7 +337,7 @@ fn b064_chunks_that_end_in_order_but_early_are_never_a_page() {
 fn b064_a_length_that_is_not_the_pages_is_damage() {
     bounded(|| {
         let stage = Stage::settled(MIB, Settings::default(), |options| options.retries = 1);
-        for (n, claim) in [(1, 0), (2, 1), (3, MIB - 1)] {
+        for (n, claim) in [(1, 0), (2, 1), (3, MIB - 1), (4, MIB), (5, MIB + TAIL - 1), (6, MIB + TAIL + 1)] {
             stage.set(n).unwrap();
             stage.on_pages(move |_, _| Action::normal().claim(claim as u64).close(Close::Fin));
             assert!(!stage.get(n).unwrap(), "{claim}");
@@ -345,7 +345,7 @@ fn b064_a_length_that_is_not_the_pages_is_damage() {
             stage.stub.script(|_, _| Action::normal());
         }
         // Longer objects: what follows the page is not read into anybody's memory.
-        for (n, longer) in [(4, 1), (5, MIB), (6, 9 * MIB)] {
+        for (n, longer) in [(7, 1), (8, MIB), (9, 9 * MIB)] {
             stage.set(n).unwrap();
             let object = stage.object(n);
             let mut buckets = stage.stub.buckets();

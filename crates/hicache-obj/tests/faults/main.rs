@@ -15,5 +15,6 @@ mod refusals;
 mod stage;
 #[path = "../stub/mod.rs"]
 mod stub;
+mod tails;
 mod throttling;
 mod timeouts;

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 pub(crate) const MIB: usize = 1 << 20;
 
+/// Bytes behind a page in its object.
+pub(crate) const TAIL: usize = 64;
+
 const CHILD: &str = "HICACHE_TEST_CHILD";
 
 /// A store on a stub, one namespace of it, and a pool.
