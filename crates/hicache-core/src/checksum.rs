@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn checksums_of_parts_join_to_that_of_the_whole_wherever_it_is_cut() {
-        let bytes: Vec<u8> = (0..1000_u32).map(|n| (n * n >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..1000_u32).map(|n| ((n * n) >> 3) as u8).collect();
         for cut in [0, 1, 7, 8, 255, 256, 999, 1000] {
             let (before, after) = bytes.split_at(cut);
             let joined =

@@ -2,8 +2,8 @@
 //!
 //! [`ObjStore`] opens a bucket, or a part of one; through [`Store::backend`](hicache_core::Store::backend) it stores
 //! and fetches pages of a namespace. A page is one object, `{prefix}/{namespace digest}/{key}`, whose metadata says
-//! what it is and whose last 64 bytes hold its checksum; what fails that check on its way back is a miss, never a wrong byte. Pages go up straight from their
-//! slots and come down straight into them.
+//! what it is and whose last 64 bytes hold its checksum; what fails that check on its way back is a miss, never a wrong
+//! byte. Pages go up straight from their slots and come down straight into them.
 //!
 //! The caller need not run an asynchronous runtime: the store has a small one on threads of its own.
 //!

@@ -25,8 +25,8 @@ const PARTS_MAX: u64 = 10_000;
 /// How long giving up the parts of a failed upload may take.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// Where the object of a page is cut: in parts of `part_len`, or longer where there would be too many. The tail goes with
-/// the last one.
+/// Where the object of a page is cut: in parts of `part_len`, or longer where there would be too many. The tail goes
+/// with the last one.
 fn cut(page_len: u64, part_len: u64) -> impl Iterator<Item = Range<u64>> {
     let part_len = part_len.max(page_len.div_ceil(PARTS_MAX));
     (0..page_len).step_by(part_len as usize).map(move |at| match at + part_len {

@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes that are handed on at once: few enough that progress can be seen and that they are warm from their checksum when
-/// the socket copies them. A little more than the HTTP client gathers before it writes (408 KiB), so that it writes each
+/// Bytes that are handed on at once: few enough that progress can be seen and that they are warm from their checksum
+/// when the socket copies them. A little more than the HTTP client gathers before it writes (408 KiB): it writes each
 /// before it asks for the next.
 const FRAME_LEN: usize = 416 * 1024;
 
