@@ -143,7 +143,13 @@ impl Walk<'_> {
                 found
             }
         };
-        found.len = len_of(object);
+        let len = len_of(object);
+        let page_len = self.namespace.as_ref().map(|namespace| namespace.layout().page_len() as u64);
+        found.len =
+            match page_len.filter(|page_len| found.key.is_some() && len == tail::stored_len(*page_len)) {
+                Some(page_len) => page_len,
+                None => len,
+            };
         found.written = object.last_modified().and_then(|at| SystemTime::try_from(*at).ok());
         Some(found)
     }

@@ -258,3 +258,15 @@ fn a_page_in_memory_that_others_may_write_has_the_checksum_of_the_bytes_that_wer
         assert!(stage.get(1).unwrap());
     });
 }
+
+#[test]
+fn a_walk_tells_the_length_of_the_page_and_not_of_its_object() {
+    bounded(|| {
+        let stage = stage();
+        stage.set(1).unwrap();
+        for depth in [Depth::Names, Depth::Contents] {
+            let found = stage.scan(depth).unwrap();
+            assert!(found.iter().all(|found| found.len == LEN as u64), "{found:?}");
+        }
+    });
+}
