@@ -136,7 +136,7 @@ impl FileBackend {
     fn copying_job(&self, mut get: Get, reply: Reply<Option<Page>>, deadline: Option<Instant>) -> Job {
         let view = Arc::clone(&self.view);
         let shaped = view.namespace.check_shape("get page", get.into.planes(), get.into.len());
-        let own = shaped.and_then(|()| self.own.take(view.namespace.layout()));
+        let own = shaped.and_then(|()| self.own.take(&view.files, view.namespace.layout()));
         self.job(deadline, move |turn| match turn {
             Turn::Go(slot) => {
                 let read = own.and_then(|own| view.of(&get.key).get(&get.key, own, slot, None));

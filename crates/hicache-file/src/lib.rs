@@ -37,6 +37,7 @@ mod fail;
 mod folders;
 mod options;
 mod own;
+mod own_memory;
 mod page_file;
 mod payload;
 mod probe;

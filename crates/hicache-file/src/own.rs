@@ -1,8 +1,8 @@
 //! Pages of the store's own, where gets go that must not write to the caller's memory after their deadline.
 
-use hicache_core::{
-    Alignment, Error, ErrorKind, HostPool, HugePages, Page, PageLayout, PageMut, Prefault, RegionSpec, Result,
-};
+use crate::own_memory;
+use crate::store::Files;
+use hicache_core::{Alignment, Error, ErrorKind, HostPool, Page, PageLayout, PageMut, RegionSpec, Result};
 use std::sync::OnceLock;
 
 /// Bytes of them, unless one page is more.
@@ -21,8 +21,14 @@ impl OwnPages {
     /// # Errors
     ///
     /// [`ErrorKind::Exhausted`] when all are under way, or why there are none.
-    pub(crate) fn take(&self, layout: &PageLayout) -> Result<PageMut> {
-        let pool = self.0.get_or_init(|| make(layout)).as_ref().map_err(Clone::clone)?;
+    pub(crate) fn take(&self, files: &Files, layout: &PageLayout) -> Result<PageMut> {
+        let make = || {
+            let pool = make(layout, files.options.common.own_memory())?;
+            let told = own_memory::told("pages for hard deadlines", &pool);
+            told.into_iter().for_each(|fallback| files.tell(fallback));
+            Ok(pool)
+        };
+        let pool = self.0.get_or_init(make).as_ref().map_err(Clone::clone)?;
         let mut pages = pool.alloc(1).ok_or_else(|| {
             Error::new(ErrorKind::Exhausted, "get page")
                 .why("all pages that the store has for hard deadlines are under way")
@@ -33,16 +39,10 @@ impl OwnPages {
     }
 }
 
-fn make(layout: &PageLayout) -> Result<HostPool> {
+fn make(layout: &PageLayout, memory: RegionSpec) -> Result<HostPool> {
     let slots = (OWN_LEN / layout.page_len()).clamp(1, OWN_MAX);
     let strides = layout.strides(slots as u32, Alignment::base_page())?;
-    let spec = RegionSpec {
-        len: strides.region_len(),
-        huge_pages: HugePages::Off,
-        prefault: Prefault::Off,
-        ..RegionSpec::default()
-    };
-    Ok(HostPool::new(spec.map()?, strides, &[])?)
+    own_memory::pool(strides, memory)
 }
 
 /// Copies all pieces of a page of the same layout.

@@ -12,11 +12,11 @@ mod turn;
 
 pub(crate) use lone::{Begun, Lones};
 pub(crate) use registered::RingRegistrar;
+pub(crate) use turn::Setup;
 
 use crate::asked::Asked;
 use crate::engine::Sink;
-use crate::sys::Sys;
-use hicache_core::{Alignment, Fallback, PageMut};
+use hicache_core::{Fallback, PageMut};
 use registered::Errand;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use turn::{Setup, Turn};
+use turn::Turn;
 
 /// Most reads in flight on one ring.
 pub(crate) const DEPTH_MAX: u32 = 512;
@@ -79,20 +79,13 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Starts `count` rings of `depth` reads in flight each, whose tails are at most two of `block`.
+    /// Starts `count` rings.
     ///
     /// # Errors
     ///
     /// What the kernel refused, and the likely cause.
-    pub(crate) fn start(
-        count: u32,
-        depth: u32,
-        block: Alignment,
-        sys: Sys,
-        sink: &Sink,
-    ) -> Result<Self, String> {
-        let lones = Lones::new(block, sys.clone());
-        let setup = Setup { depth, block, sys };
+    pub(crate) fn start(count: u32, setup: &Setup, sink: &Sink) -> Result<Self, String> {
+        let lones = Lones::new(setup.clone());
         let started = (0..count).map(|_| Ring::start(setup.clone(), sink.clone()));
         let mut rings = Vec::new();
         let mut without = Vec::new();

@@ -1,9 +1,8 @@
 //! A worker's own aligned memory: where pages bounce whose pieces the device cannot take, and where padding and
 //! trailer stand while they move.
 
-use hicache_core::{
-    Alignment, Checksum, Fallback, HostPool, Numa, Page, PageMut, Prefault, RegionSpec, Result, Strides,
-};
+use crate::own_memory;
+use hicache_core::{Alignment, Checksum, Fallback, HostPool, Page, PageMut, RegionSpec, Result, Strides};
 
 /// Bytes that bounce at once. From 1 MiB up, larger transfers gain nothing.
 const BOUNCE_LEN: usize = 1 << 20;
@@ -30,16 +29,12 @@ impl Slots {
     pub(crate) fn map(count: u32, block: Alignment, memory: RegionSpec) -> Result<Self> {
         let len = BOUNCE_LEN + 2 * block.bytes();
         let strides = Strides::new(1, count, len, block)?;
-        // Few slots are ever used where nothing bounces. Which node a page lies on, though, is known when it is there.
-        let prefault = if memory.numa == Numa::Any { Prefault::Off } else { Prefault::On };
-        let region = RegionSpec { len: strides.region_len(), prefault, ..memory };
-        Ok(Self { pool: HostPool::new(region.map()?, strides, &[])?, block })
+        Ok(Self { pool: own_memory::pool(strides, memory)?, block })
     }
 
     /// What was asked of their memory and not got.
     pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
-        let of = |one: &Fallback| Fallback { what: one.what, why: format!("the store's slots: {}", one.why) };
-        self.pool.region().fallbacks().iter().map(of).collect()
+        own_memory::told("the store's slots", &self.pool)
     }
 
     /// As many as there are slots.

@@ -3,7 +3,7 @@
 use crate::backend::FileBackend;
 use crate::engine::{Engine, Lane, closed};
 use crate::options::{self, FileOptions, OPTIONS};
-use crate::ring::{DEPTH, Rings};
+use crate::ring::{DEPTH, Rings, Setup};
 use crate::root::{Root, namespace_folder};
 use crate::scan;
 use crate::slot::Slots;
@@ -95,7 +95,9 @@ impl FileStore {
                 .because(error)
         })?;
         if options.engine != options::Engine::Threads {
-            fallbacks.extend(add_rings(&mut engine, &options, block, sys)?);
+            let depth = options.depth.map_or(DEPTH, NonZeroU32::get);
+            let setup = Setup { depth, block, memory: options.common.own_memory(), sys };
+            fallbacks.extend(add_rings(&mut engine, &options, &setup)?);
         }
         let files = Files { roots, options, fallbacks, told: Mutex::default() };
         let store = Self { files: Arc::new(files), engine: Arc::new(engine) };
@@ -122,14 +124,8 @@ impl FileStore {
 }
 
 /// Adds rings to the engine. Where there are none to be had, the threads do, which is told, unless they were asked for.
-fn add_rings(
-    engine: &mut Engine,
-    options: &FileOptions,
-    block: Alignment,
-    sys: Sys,
-) -> Result<Option<Fallback>> {
-    let (rings, depth) = (options.rings.get(), options.depth.map_or(DEPTH, NonZeroU32::get));
-    let added = engine.add_rings(|sink| Rings::start(rings, depth, block, sys, sink));
+fn add_rings(engine: &mut Engine, options: &FileOptions, setup: &Setup) -> Result<Option<Fallback>> {
+    let added = engine.add_rings(|sink| Rings::start(options.rings.get(), setup, sink));
     let Err(why) = added else { return Ok(None) };
     if options.engine == options::Engine::IoUring {
         return Err(Error::new(ErrorKind::Unsupported, "open store")

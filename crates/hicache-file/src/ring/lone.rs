@@ -7,10 +7,10 @@
 use super::Read;
 use super::kernel::{Issuer, Kernel, Parts, Step, place};
 use super::record::{Record, tails};
+use super::turn::Setup;
 use crate::asked::{Asked, Completed};
 use crate::engine::{Job, Turn};
-use crate::sys::Sys;
-use hicache_core::{Alignment, PageMut};
+use hicache_core::PageMut;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,8 +33,7 @@ pub(crate) struct Lones {
 }
 
 struct Shared {
-    block: Alignment,
-    sys: Sys,
+    setup: Setup,
     kept: Mutex<Vec<Kept>>,
     /// Gets that are still to go to the workers.
     shy: AtomicU32,
@@ -65,8 +64,9 @@ pub(crate) enum Begun {
 }
 
 impl Lones {
-    pub(super) fn new(block: Alignment, sys: Sys) -> Self {
-        let shared = Shared { block, sys, kept: Mutex::default(), shy: AtomicU32::new(0) };
+    pub(super) fn new(setup: Setup) -> Self {
+        let setup = Setup { depth: 1, ..setup };
+        let shared = Shared { setup, kept: Mutex::default(), shy: AtomicU32::new(0) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -77,7 +77,7 @@ impl Lones {
             return Begun::Not(read);
         }
         let Some(Kept { kernel, tail, parts }) = self.shared.take() else { return Begun::Not(read) };
-        let record = Record::new(read, tail, parts, self.shared.block);
+        let record = Record::new(read, tail, parts, self.shared.setup.block);
         let mut lone = Lone { shared: Arc::clone(&self.shared), kernel: None, record: None };
         lone.kernel.insert(kernel).push_chain(0, lone.record.insert(record));
         match lone.wait(Some(Instant::now() + PATIENCE)) {
@@ -100,7 +100,7 @@ impl Shared {
             return Some(parts);
         }
         let made = Kernel::build(1, Issuer::Any).ok().filter(Kernel::has_table);
-        let tail = tails(1, self.block).ok().and_then(|mut tails| tails.pop());
+        let tail = tails(&self.setup).ok().and_then(|mut tails| tails.pop());
         match (made, tail) {
             (Some(kernel), Some(tail)) => Some(Kept { kernel, tail, parts: Parts::default() }),
             _ => {
@@ -154,7 +154,7 @@ impl Lone {
                 return Ok(false);
             }
             let Some(kernel) = &mut self.kernel else { return Ok(true) };
-            match self.shared.sys.check_enter().and_then(|()| kernel.enter(1, limit)) {
+            match self.shared.setup.sys.check_enter().and_then(|()| kernel.enter(1, limit)) {
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) =>
                 {
@@ -172,10 +172,10 @@ impl Lone {
             match place(data).1 {
                 Some(Step::Close) => return true,
                 Some(step @ Step::Open) => {
-                    record.told(step, self.shared.sys.completion(result, path));
+                    record.told(step, self.shared.setup.sys.completion(result, path));
                     return true;
                 }
-                Some(step @ Step::Read) => record.told(step, self.shared.sys.completion(result, path)),
+                Some(step @ Step::Read) => record.told(step, self.shared.setup.sys.completion(result, path)),
                 _ => (),
             }
         }

@@ -2,8 +2,10 @@
 
 use super::Read;
 use super::kernel::{Parts, Step};
+use super::turn::Setup;
 use crate::asked::{Asked, Completed};
-use hicache_core::{Alignment, HostPool, HugePages, PageMut, RegionSpec, Result, Strides};
+use crate::own_memory;
+use hicache_core::{Alignment, HugePages, PageMut, RegionSpec, Result, Strides};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,12 +27,12 @@ pub(super) struct Record {
     pub(super) cancelled: bool,
 }
 
-/// Memory for the tails of `count` reads, each with a block beyond.
-pub(super) fn tails(count: u32, block: Alignment) -> Result<Vec<PageMut>> {
-    let strides = Strides::new(1, count, 3 * block.bytes(), block)?;
-    let spec = RegionSpec { len: strides.region_len(), huge_pages: HugePages::Off, ..RegionSpec::default() };
-    let pool = HostPool::new(spec.map()?, strides, &[])?;
-    Ok(pool.alloc(count as usize).expect("the pool is new"))
+/// Memory for the tails of a ring's reads, each with a block beyond.
+pub(super) fn tails(setup: &Setup) -> Result<Vec<PageMut>> {
+    let strides = Strides::new(1, setup.depth, 3 * setup.block.bytes(), setup.block)?;
+    // Too little for huge pages.
+    let pool = own_memory::pool(strides, RegionSpec { huge_pages: HugePages::Off, ..setup.memory })?;
+    Ok(pool.alloc(setup.depth as usize).expect("the pool is new"))
 }
 
 impl Record {

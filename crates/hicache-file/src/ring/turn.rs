@@ -6,8 +6,9 @@ use super::registered::Registered;
 use super::{Inbox, Read, lock};
 use crate::asked::Completed;
 use crate::engine::{Job, Sink};
+use crate::own_memory;
 use crate::sys::Sys;
-use hicache_core::{Alignment, Fallback, PageMut};
+use hicache_core::{Alignment, Fallback, PageMut, RegionSpec};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
@@ -30,10 +31,14 @@ const FAILURES_MAX: u32 = 4;
 
 /// What a ring is made with.
 #[derive(Clone)]
-pub(super) struct Setup {
-    pub(super) depth: u32,
-    pub(super) block: Alignment,
-    pub(super) sys: Sys,
+pub(crate) struct Setup {
+    /// Reads in flight.
+    pub(crate) depth: u32,
+    /// Tails are two of it at most.
+    pub(crate) block: Alignment,
+    /// How memory of the store's own is mapped.
+    pub(crate) memory: RegionSpec,
+    pub(crate) sys: Sys,
 }
 
 /// One ring at work.
@@ -64,7 +69,8 @@ impl Turn {
         let mut kernel = Kernel::build(setup.depth, Issuer::One)?;
         prove(&mut kernel, &setup.sys)
             .map_err(|error| format!("io_uring_enter: {error}; {}", likely_cause(&error)))?;
-        let tails = tails(setup.depth, setup.block).map_err(|error| error.to_string())?;
+        let tails = tails(&setup).map_err(|error| error.to_string())?;
+        kernel.without.extend(own_memory::told("a ring's tails", tails[0].pool()));
         let count = setup.depth as usize;
         let registered = Registered::new(tails[0].pool().region(), &mut kernel);
         Ok(Self {
@@ -321,7 +327,9 @@ pub(super) fn probe() -> Result<Vec<Fallback>, String> {
     let mut kernel = Kernel::build(1, Issuer::One)?;
     let refused = |error: io::Error| format!("io_uring_enter: {error}; {}", likely_cause(&error));
     prove(&mut kernel, &Sys::default()).map_err(refused)?;
-    let tails = tails(1, Alignment::base_page()).map_err(|error| error.to_string())?;
+    let (memory, sys) = (RegionSpec::default(), Sys::default());
+    let setup = Setup { depth: 1, block: Alignment::base_page(), memory, sys };
+    let tails = tails(&setup).map_err(|error| error.to_string())?;
     let region = tails[0].pool().region();
     let mut without = std::mem::take(&mut kernel.without);
     if !Registered::new(region, &mut kernel).has_tails() && without.is_empty() {
