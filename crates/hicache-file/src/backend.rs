@@ -321,6 +321,8 @@ impl StorageBackend for FileBackend {
                 reply.hold();
             }
             let root = self.view.files.root_of(&get.key);
+            // A caller that would wait in the kernel, for as long as it takes, is none that reads himself.
+            let ring = ring && !(alone && self.view.files.roots[root].reads_wait());
             let files = self.view.at(root);
             let begun = if choice && files.has_two_ways(get.into.pool()) { begun.pop() } else { None };
             match ring.then(|| self.plan(root, &get, begun.as_ref())).flatten() {

@@ -2,12 +2,13 @@
 
 use crate::draft::is_unsupported;
 use crate::fail::io_error;
-use crate::options::{Direct, FileOptions};
+use crate::options::{Direct, Engine, FileOptions};
 use crate::record::{MARKER, Marker};
 use crate::sys::{ReadInto, Sys, WriteFrom};
 use crate::writer::Writer;
 use hicache_core::{Alignment, Error, ErrorKind, Fallback, Result};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -20,6 +21,8 @@ const CANDIDATES: [usize; 2] = [512, 4096];
 pub(crate) struct Probe {
     /// Direct I/O works, with this alignment of address, offset and length.
     pub(crate) alignment: Option<Alignment>,
+    /// Whoever starts a read here waits for it, where he does not leave it to a thread.
+    pub(crate) reads_wait: bool,
     /// Without direct I/O the store is not to work.
     pub(crate) required: bool,
     /// Unnamed files work, and can be given a name.
@@ -76,7 +79,7 @@ pub(crate) fn look(
         Subject::Unnamed(_) | Subject::Marker => None,
     };
     let alignment = match direct {
-        Ok(alignment) => alignment,
+        Ok(found) => found,
         Err(why) if options.direct == Direct::Require => {
             return Err(Error::new(ErrorKind::Unsupported, "open store")
                 .why(format_args!("direct I/O is required and does not work here: {why}"))
@@ -89,7 +92,17 @@ pub(crate) fn look(
             None
         }
     };
-    Ok(Probe { alignment, required: options.direct == Direct::Require, unnamed, writer, writable, fallbacks })
+    let (alignment, reads_wait) = (alignment.map(|found| found.0), alignment.is_some_and(|found| found.1));
+    if reads_wait && options.engine != Engine::Threads {
+        let why = format!(
+            "{}: this file system cannot start a read without waiting for it; a ring's reads take a thread of the \
+             kernel's each, and lone gets go to the workers",
+            path.display()
+        );
+        fallbacks.push(Fallback { what: "nowait", why });
+    }
+    let required = options.direct == Direct::Require;
+    Ok(Probe { alignment, reads_wait, required, unnamed, writer, writable, fallbacks })
 }
 
 /// A file to try things on, and whether the directory can be written at all.
@@ -159,13 +172,13 @@ fn can_be_named(
     }
 }
 
-/// The alignment that direct I/O works with, or why it does not.
+/// The alignment that direct I/O works with, and whether who starts a read waits for it; or why there is none.
 fn find_alignment(
     sys: &Sys,
     dir: BorrowedFd<'_>,
     subject: &Subject,
     block: usize,
-) -> std::result::Result<Alignment, String> {
+) -> std::result::Result<(Alignment, bool), String> {
     let flags = OFlags::RDWR | OFlags::DIRECT;
     let file = match subject {
         Subject::Unnamed(_) => sys.open(dir, ".", flags | OFlags::TMPFILE),
@@ -190,7 +203,7 @@ fn find_alignment(
     let mut why = format!("no alignment up to the store's block of {block} bytes works");
     for alignment in candidates.into_iter().filter(|candidate| candidate.bytes() <= block) {
         match try_alignment(sys, &file, only_read, alignment) {
-            Ok(()) => return Ok(alignment),
+            Ok(()) => return Ok((alignment, reads_wait(&file))),
             Err(error) => why = format!("a transfer aligned to {} bytes: {error}", alignment.bytes()),
         }
     }
@@ -199,6 +212,19 @@ fn find_alignment(
 
 fn flags_of(file: &OwnedFd) -> OFlags {
     rustix::fs::fcntl_getfl(file).unwrap_or(OFlags::empty())
+}
+
+/// Asks for one byte without waiting, which a file system that can do so judges by its alignment.
+///
+/// An io_uring does not ask: since page files are opened with O_NONBLOCK, it takes any of them to be able to.
+fn reads_wait(file: &OwnedFd) -> bool {
+    let mut byte = [0];
+    let mut part = [io::IoSliceMut::new(&mut byte)];
+    let refused = rustix::io::preadv2(file, &mut part, 0, ReadWriteFlags::NOWAIT) == Err(Errno::OPNOTSUPP);
+    // Two refuse and need not: a tmpfs has nothing to wait for, and an overlay hands a ring's wish not to wait on to
+    // what lies below it.
+    let kind = rustix::fs::fstatfs(file).map(|of| of.f_type);
+    refused && !matches!(kind, Ok(libc::TMPFS_MAGIC | libc::OVERLAYFS_SUPER_MAGIC))
 }
 
 fn is_shortage(error: &io::Error) -> bool {

@@ -66,6 +66,11 @@ impl Read {
     fn dir(&self) -> BorrowedFd<'_> {
         self.asked.view.files.roots[self.asked.root].dir()
     }
+
+    /// Whether who starts it waits for it.
+    fn waits(&self) -> bool {
+        self.asked.view.files.roots[self.asked.root].reads_wait()
+    }
 }
 
 /// The rings of a store, among which its batches are dealt.

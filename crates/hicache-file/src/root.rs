@@ -142,6 +142,11 @@ impl Root {
         &self.marker.id
     }
 
+    /// Whoever starts a read here waits for it.
+    pub(crate) fn reads_wait(&self) -> bool {
+        self.probe.reads_wait
+    }
+
     /// Block of its page files.
     pub(crate) fn block(&self) -> Alignment {
         Alignment::new(self.marker.block).expect("a marker with another block is refused")

@@ -96,7 +96,8 @@ impl FileStore {
         })?;
         if options.engine != options::Engine::Threads {
             let depth = options.depth.map_or(DEPTH, NonZeroU32::get);
-            let setup = Setup { depth, block, memory: options.common.own_memory(), sys };
+            let reads_wait = roots.iter().any(Root::reads_wait);
+            let setup = Setup { depth, block, memory: options.common.own_memory(), reads_wait, sys };
             fallbacks.extend(add_rings(&mut engine, &options, &setup)?);
         }
         let files = Files { roots, options, fallbacks, told: Mutex::default() };

@@ -53,6 +53,21 @@ fn a_device_with_sectors_of_4096_bytes_works_and_its_alignment_is_found() {
 }
 
 #[test]
+fn an_overlay_and_a_tmpfs_are_read_without_waiting() {
+    let test = "an_overlay_and_a_tmpfs_are_read_without_waiting";
+    let script = "mkdir $D/lower $D/upper $D/work $D/both $D/memory; mount -t tmpfs memory $D/memory; \
+                  mount -t overlay overlay -o lowerdir=$D/lower,upperdir=$D/upper,workdir=$D/work $D/both";
+    let Some(dir) = with_mounts(test, script) else { return };
+    let told = |dir: &Path| {
+        works_in(dir);
+        let stage = Stage::at(&dir.join("store"), 4096, FileOptions::default(), None).unwrap();
+        stage.store.health().fallbacks.iter().any(|told| told.what == "nowait")
+    };
+    assert!(!told(&dir.join("memory")));
+    assert_eq!(told(&dir.join("both")), told(&dir), "as what is below");
+}
+
+#[test]
 fn a_read_only_store_serves_and_refuses_sets_clearly() {
     let script = "mount -t tmpfs none $D";
     let Some(dir) = with_mounts("a_read_only_store_serves_and_refuses_sets_clearly", script) else { return };

@@ -137,6 +137,16 @@ impl Kernel {
         }
     }
 
+    /// Lets as many reads wait on threads of the kernel's as there may be, also while their files are opened: else
+    /// those that hang would hold up all others.
+    pub(super) fn let_reads_wait(&mut self, depth: u32) {
+        let (bounded, unchanged) = (depth, 0);
+        if let Err(error) = self.ring.submitter().register_iowq_max_workers(&mut [bounded, unchanged]) {
+            let why = format!("io_uring_register: {error}; {}; the ring has fewer", likely_cause(&error));
+            self.without.push(Fallback { what: "ring_threads", why });
+        }
+    }
+
     /// Whether files are opened into a table of the ring's, and a read is one chain.
     pub(super) fn has_table(&self) -> bool {
         self.has_table
@@ -188,8 +198,12 @@ impl Kernel {
 
     fn push_reading(&mut self, index: usize, record: &Record, open: Option<squeue::Entry>, file: File) {
         // Closed whatever the reads say.
-        let linked =
-            |entry: squeue::Entry, step| entry.flags(squeue::Flags::IO_HARDLINK).user_data(data(index, step));
+        let mut flags = squeue::Flags::IO_HARDLINK;
+        if record.read.waits() {
+            // Else it would hold up the thread that enters the ring.
+            flags |= squeue::Flags::ASYNC;
+        }
+        let linked = |entry: squeue::Entry, step| entry.flags(flags).user_data(data(index, step));
         let close = match file {
             File::Slot(slot) => opcode::Close::new(types::Fixed(slot)).build(),
             File::Fd(fd) => opcode::Close::new(types::Fd(fd)).build(),

@@ -38,6 +38,8 @@ pub(crate) struct Setup {
     pub(crate) block: Alignment,
     /// How memory of the store's own is mapped.
     pub(crate) memory: RegionSpec,
+    /// In some directory, who starts a read waits for it.
+    pub(crate) reads_wait: bool,
     pub(crate) sys: Sys,
 }
 
@@ -69,6 +71,9 @@ impl Turn {
         let mut kernel = Kernel::build(setup.depth, Issuer::One)?;
         prove(&mut kernel, &setup.sys)
             .map_err(|error| format!("io_uring_enter: {error}; {}", likely_cause(&error)))?;
+        if setup.reads_wait {
+            kernel.let_reads_wait(setup.depth);
+        }
         let tails = tails(&setup).map_err(|error| error.to_string())?;
         kernel.without.extend(own_memory::told("a ring's tails", tails[0].pool()));
         let count = setup.depth as usize;
@@ -328,7 +333,7 @@ pub(super) fn probe() -> Result<Vec<Fallback>, String> {
     let refused = |error: io::Error| format!("io_uring_enter: {error}; {}", likely_cause(&error));
     prove(&mut kernel, &Sys::default()).map_err(refused)?;
     let (memory, sys) = (RegionSpec::default(), Sys::default());
-    let setup = Setup { depth: 1, block: Alignment::base_page(), memory, sys };
+    let setup = Setup { depth: 1, block: Alignment::base_page(), memory, reads_wait: false, sys };
     let tails = tails(&setup).map_err(|error| error.to_string())?;
     let region = tails[0].pool().region();
     let mut without = std::mem::take(&mut kernel.without);
