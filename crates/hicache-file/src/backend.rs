@@ -4,13 +4,13 @@ use crate::asked::Asked;
 use crate::bounce::{Passage, Traffic, Ways};
 use crate::engine::{self, Job, Lane, Turn, late};
 use crate::options::Engine;
-use crate::own::{OwnPages, copy_page};
+use crate::own::{Ending, OwnPages, Target, copy_page};
 use crate::page_file::PageFiles;
 use crate::ring::{Read, Rings};
 use crate::store::Files;
 use hicache_core::{
-    Alignment, Call, Capabilities, Counters, Deadline, Error, Expiry, Get, Namespace, Outcomes, Page,
-    PageKey, PageMut, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
+    Alignment, Call, Capabilities, Counters, Deadline, Error, Get, Namespace, Outcomes, Page, PageKey,
+    PageMut, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
 };
 use std::ffi::CString;
 use std::sync::Arc;
@@ -133,27 +133,38 @@ impl FileBackend {
     }
 
     /// A get whose page is copied when it is there, if its answer is wanted then.
-    fn copying_job(&self, mut get: Get, reply: Reply<Option<Page>>, deadline: Option<Instant>) -> Job {
+    fn copying_job(
+        &self,
+        get: Get,
+        reply: Reply<Option<Page>>,
+        deadline: Option<Instant>,
+        ending: &mut Ending,
+    ) -> Job {
         let view = Arc::clone(&self.view);
-        let shaped = view.namespace.check_shape("get page", get.into.planes(), get.into.len());
+        let Get { key, into } = get;
+        let shaped = view.namespace.check_shape("get page", into.planes(), into.len());
         let own = shaped.and_then(|()| self.own.take(&view.files, view.namespace.layout()));
+        let target = Target::new(into);
+        ending.include(&target);
         self.job(deadline, move |turn| match turn {
             Turn::Go(slot) => {
-                let read = own.and_then(|own| view.of(&get.key).get(&get.key, own, slot, None));
+                let read = own.and_then(|own| view.of(&key).get(&key, own, slot, None));
                 // From here on no deadline answers, so that nobody has the memory back while it is copied to.
                 if !reply.hold() {
                     return;
                 }
+                // Gone where the deadline is passing right now.
+                let Some(mut into) = target.take() else { return reply.send(Err(late())) };
                 let outcome = read.map(|page| {
                     page.map(|page| {
-                        copy_page(&page, &mut get.into);
-                        get.into.freeze()
+                        copy_page(&page, &mut into);
+                        into.freeze()
                     })
                 });
                 view.answer(reply, outcome);
             }
             Turn::Late => {
-                drop(get);
+                drop(target.take());
                 reply.send(Err(late()));
             }
         })
@@ -212,7 +223,7 @@ impl FileBackend {
             })
         });
         let jobs = jobs.collect();
-        self.submit(lane, (jobs, Vec::new()), outcomes, deadline, expiry)
+        self.submit(lane, (jobs, Vec::new()), outcomes, deadline, expiry.into())
     }
 
     fn job(&self, deadline: Option<Instant>, run: impl FnOnce(Turn<'_>) + Send + 'static) -> Job {
@@ -225,10 +236,10 @@ impl FileBackend {
         (jobs, reads): (Vec<Job>, Vec<Read>),
         outcomes: Pending<Outcomes<T>>,
         deadline: Option<Instant>,
-        expiry: Expiry,
+        ending: Ending,
     ) -> Pending<Outcomes<T>> {
         let begun = self.engine.submit(lane, jobs, reads);
-        self.submitted(begun, outcomes, deadline, expiry)
+        self.submitted(begun, outcomes, deadline, ending)
     }
 
     fn submitted<T: Send + 'static>(
@@ -236,17 +247,17 @@ impl FileBackend {
         begun: std::result::Result<(), (Error, Vec<Job>, Vec<Read>)>,
         outcomes: Pending<Outcomes<T>>,
         deadline: Option<Instant>,
-        expiry: Expiry,
+        ending: Ending,
     ) -> Pending<Outcomes<T>> {
         match begun {
             Ok(()) => {
-                if let Some(deadline) = deadline.filter(|_| !expiry.is_over()) {
-                    self.engine.expire_at(deadline, expiry, &self.view.counters);
+                if let Some(deadline) = deadline.filter(|_| !ending.expiry.is_over()) {
+                    self.engine.expire_at(deadline, ending, &self.view.counters);
                 }
             }
             // Nothing was begun: every item, held or not, is answered, and its page goes back.
             Err((error, jobs, reads)) => {
-                let refused = expiry.refuse(&error);
+                let refused = ending.expiry.refuse(&error);
                 Counters::add(&self.view.counters.errors, refused as u64);
                 drop((jobs, reads));
             }
@@ -295,13 +306,13 @@ impl StorageBackend for FileBackend {
         let deadline = self.deadline(call);
         let jobs =
             batch.into_iter().zip(replies).map(|(put, reply)| self.set_job(put, reply, deadline)).collect();
-        self.submit(lane, (jobs, Vec::new()), outcomes, deadline, expiry)
+        self.submit(lane, (jobs, Vec::new()), outcomes, deadline, expiry.into())
     }
 
     fn batch_get(&self, batch: Vec<Get>, call: Call) -> Pending<Outcomes<Option<Page>>> {
         let lane = lane(call.priority, Lane::Read, Lane::BackgroundRead);
         let (replies, outcomes, expiry) = replies(batch.len());
-        let deadline = self.deadline(call);
+        let (deadline, mut ending) = (self.deadline(call), Ending::from(expiry));
         let (mut reads, mut jobs) = (Vec::new(), Vec::new());
         let alone = batch.len() < RING_BATCH_MIN;
         let ring = self.engine.rings().is_some() && self.suits_ring(alone);
@@ -313,7 +324,7 @@ impl StorageBackend for FileBackend {
         for (get, reply) in batch.into_iter().zip(replies) {
             let is_lent = get.into.is_claimed() || get.into.pool().region().is_adopted();
             if is_lent && call.hard {
-                jobs.push(self.copying_job(get, reply, deadline));
+                jobs.push(self.copying_job(get, reply, deadline, &mut ending));
                 continue;
             }
             if get.into.is_claimed() {
@@ -332,9 +343,9 @@ impl StorageBackend for FileBackend {
         }
         if alone && let Some(read) = reads.pop() {
             let begun = self.engine.read_alone(read);
-            return self.submitted(begun, outcomes, deadline, expiry);
+            return self.submitted(begun, outcomes, deadline, ending);
         }
-        self.submit(lane, (jobs, reads), outcomes, deadline, expiry)
+        self.submit(lane, (jobs, reads), outcomes, deadline, ending)
     }
 
     fn batch_exists(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {

@@ -5,9 +5,10 @@
 //! goes on to its end and only then gives its pages back.
 
 use crate::asked::Completed;
+use crate::own::Ending;
 use crate::ring::{Begun, Read, Rings};
 use crate::slot::Slot;
-use hicache_core::{Counters, Error, ErrorKind, Expiry, Fallback, Pending, Reply, Result, replies};
+use hicache_core::{Counters, Error, ErrorKind, Fallback, Pending, Reply, Result, replies};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
@@ -136,7 +137,7 @@ struct Watch {
 #[derive(Debug)]
 struct Wait {
     deadline: Instant,
-    expiry: Expiry,
+    ending: Ending,
     counters: Arc<Counters>,
 }
 
@@ -235,14 +236,14 @@ impl Engine {
     }
 
     /// Ends the wait for a batch at `deadline`.
-    pub(crate) fn expire_at(&self, deadline: Instant, expiry: Expiry, counters: &Arc<Counters>) {
+    pub(crate) fn expire_at(&self, deadline: Instant, ending: Ending, counters: &Arc<Counters>) {
         let mut watch = lock(&self.shared.watch);
         if watch.waits.len() > watch.ended_max.max(ENDED_MAX) {
-            watch.waits.retain(|Reverse(wait)| !wait.expiry.is_over());
+            watch.waits.retain(|Reverse(wait)| !wait.ending.expiry.is_over());
             watch.ended_max = 2 * watch.waits.len();
         }
         let first = watch.waits.peek().is_none_or(|Reverse(wait)| deadline < wait.deadline);
-        watch.waits.push(Reverse(Wait { deadline, expiry, counters: Arc::clone(counters) }));
+        watch.waits.push(Reverse(Wait { deadline, ending, counters: Arc::clone(counters) }));
         drop(watch);
         if first {
             self.shared.deadline.notify_one();
@@ -376,9 +377,9 @@ impl Shared {
                     let Some(Reverse(wait)) = watch.waits.pop() else { continue };
                     // Waking a caller may run the caller's code.
                     drop(watch);
-                    let Wait { expiry, counters, .. } = wait;
+                    let Wait { ending, counters, .. } = wait;
                     let expire = || {
-                        let expired = expiry.expire(&late()) as u64;
+                        let expired = ending.expire(&late()) as u64;
                         Counters::add(&counters.timeouts, expired);
                         Counters::add(&counters.errors, expired);
                     };

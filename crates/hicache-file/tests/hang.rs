@@ -5,12 +5,13 @@ mod mirror;
 mod stage;
 
 use hicache_core::{
-    Call, Deadline, ErrorKind, Get, Outcomes, Page, PageIndex, PageMut, Pending, StorageBackendExt, Store,
+    Call, Deadline, ErrorKind, Get, HostPool, Outcomes, Page, PageIndex, PageMut, Pending, StorageBackendExt,
+    Store,
 };
 use hicache_file::{Engine, FileOptions};
 use hicache_testkit::poll_once;
 use mirror::{BOTH_WAYS, Held, Mirror, Waits, folder};
-use stage::{Stage, bytes, content, eventually, key, skip};
+use stage::{Stage, adopted_pool, bytes, content, eventually, key, skip};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::Path;
@@ -169,6 +170,55 @@ fn a_claimed_slot_that_hangs_is_answered_when_the_medium_lets_go_and_not_before(
         drop(pending.wait());
         (0..2).for_each(|n| drop(claim(n).unwrap()));
         hung.is_well_again();
+    });
+}
+
+/// Gets page 0 into `into` with a hard deadline that passes while it hangs; then fills the memory, which `again` gives.
+/// What the medium says afterwards must not be written there.
+fn hard(hung: &Hung, into: PageMut, again: impl Fn() -> PageMut) {
+    let gets = vec![Get { key: key(0), into }];
+    let pending = hung.stage.backend.batch_get(gets, Call { hard: true, ..soon() });
+    hung.mirror.until_held(1);
+    let outcomes = pending.wait();
+    assert!(outcomes.iter().all(is_late), "{outcomes:?}");
+    assert_eq!(hung.mirror.counts().held, 1, "nobody let go of it yet");
+    let mut page = again();
+    page.piece_mut(0).copy_from(0, &[0x5A; PAGE_LEN]);
+    hung.mirror.release();
+    // Closed when the read is over.
+    wait_for_close(&hung.stage);
+    assert!(content(&page.freeze()) == [0x5A; PAGE_LEN], "written to after its deadline");
+}
+
+fn wait_for_close(stage: &Stage) {
+    let store = stage.store.clone();
+    hicache_testkit::wait("close", async move { store.close().await }).unwrap();
+}
+
+#[test]
+fn a_hard_deadline_gives_a_claimed_slot_back_that_a_hung_read_never_writes_to() {
+    let test = "a_hard_deadline_gives_a_claimed_slot_back_that_a_hung_read_never_writes_to";
+    each_engine(test, |dir, engine, waits| {
+        let hung = Hung::new(test, dir, engine, waits);
+        hung.hold(0..1);
+        let claim = || hung.stage.pool.claim(PageIndex::new(40)).unwrap();
+        hard(&hung, claim(), claim);
+    });
+}
+
+#[test]
+fn a_hard_deadline_gives_adopted_memory_back_that_a_hung_read_never_writes_to() {
+    let test = "a_hard_deadline_gives_adopted_memory_back_that_a_hung_read_never_writes_to";
+    each_engine(test, |dir, engine, waits| {
+        let hung = Hung::new(test, dir, engine, waits);
+        let strides = hung.stage.layout.strides(1, hung.stage.backend.capabilities().alignment).unwrap();
+        let pool: HostPool = adopted_pool(strides);
+        let page = || pool.alloc(1).expect("the only slot is back").remove(0);
+        let patient = Call { hard: true, ..Call::default() };
+        let gets = vec![Get { key: key(5), into: page() }];
+        all_right(hung.stage.backend.batch_get(gets, patient).wait(), 5);
+        hung.hold(0..1);
+        hard(&hung, page(), page);
     });
 }
 

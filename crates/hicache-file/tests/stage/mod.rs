@@ -1,5 +1,9 @@
 //! What the tests of the file store stand on: stores in fresh folders, pages with known bytes, other processes.
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
+
+mod adopted;
+
+pub(crate) use adopted::adopted_pool;
 
 use hicache_core::{
     Alignment, Backing, Depth, Found, HostPool, HugePages, Namespace, Page, PageKey, PageLayout, PageMut,
