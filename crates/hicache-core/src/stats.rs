@@ -73,6 +73,8 @@ counters! {
     network,
     /// Pages served that a ring read.
     ring,
+    /// Those of them that it read into memory registered with it.
+    registered,
     /// Requests to a service that were sent again.
     retries,
     /// Workers that panicked and went on.

@@ -5,7 +5,7 @@ use crate::bounce::Passage;
 use crate::engine::{Job, Turn, late};
 use crate::slot::Slot;
 use crate::trailer::{Flaw, Trailer};
-use hicache_core::{Error, ErrorKind, Page, PageKey, PageMut, Reply, Result};
+use hicache_core::{Counters, Error, ErrorKind, Page, PageKey, PageMut, Reply, Result};
 use std::sync::Arc;
 
 /// Who asked for a page.
@@ -19,6 +19,8 @@ pub(crate) struct Asked {
     pub(crate) begun: Option<Passage>,
     /// Where the page is to go, if what the ring has is a slot that it bounces through.
     pub(crate) into: Option<PageMut>,
+    /// The page lies in memory that the ring which read it knows.
+    pub(crate) registered: bool,
 }
 
 /// What came of a ring's read.
@@ -113,7 +115,9 @@ impl Asked {
         trailer: Trailer,
     ) -> std::result::Result<Option<Page>, Option<PageMut>> {
         let into = self.into.take();
-        self.view.at(self.root).serve_read(&self.key, read, into, trailer)
+        let served = self.view.at(self.root).serve_read(&self.key, read, into, trailer)?;
+        Counters::add(&self.view.counters.registered, u64::from(self.registered && served.is_some()));
+        Ok(served)
     }
 
     fn outcome(&mut self, end: End, slot: &mut Slot) -> Result<Option<Page>> {

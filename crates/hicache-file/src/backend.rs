@@ -195,7 +195,8 @@ impl FileBackend {
             None => (get.into, None),
             Some(slot) => (slot, Some(get.into)),
         };
-        let asked = Asked { view: Arc::clone(&self.view), root, key: get.key, reply, begun, into };
+        let asked =
+            Asked { view: Arc::clone(&self.view), root, key: get.key, reply, begun, into, registered: false };
         Read { asked, path, flags, tail_len, page, deadline }
     }
 

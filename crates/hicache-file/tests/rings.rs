@@ -217,6 +217,10 @@ fn pages_of_a_pool_that_the_rings_know_are_right_in_every_kind_of_memory() {
         eventually(|| stage.store.health().registered_len == 0);
     }
     assert_eq!(stage.backend.stats().ring, 480);
+    assert_eq!(stage.backend.stats().registered, 480);
+    all_right(get_all(&stage, &stage.pool, 0..20));
+    let stats = stage.backend.stats();
+    assert_eq!((stats.ring, stats.registered), (500, 480), "and a pool that they do not know counts as none");
 }
 
 #[test]
@@ -286,41 +290,45 @@ fn a_replaced_ring_knows_the_pools_of_the_one_before() {
 #[test]
 fn a_limit_of_locked_memory_leaves_the_rest_unregistered_and_told() {
     let test = "a_limit_of_locked_memory_leaves_the_rest_unregistered_and_told";
-    if stage::child_argument().is_some() {
+    if let Some(limit) = stage::child_argument() {
         let Some(stage) = stage(test, options(1), |_, _| Verdict::Pass) else { return };
         (0..20).for_each(|n| assert!(stage.set(n).is_ok()));
         let layout = PageLayout::opaque(PAGE_LEN).unwrap();
         let strides = layout.strides_for(400, &stage.backend.capabilities()).unwrap();
         let pool = pool_known_to(&stage.store, strides, Backing::Private);
         let health = stage.store.health();
-        assert!(
-            health.registered_len > 0 && health.registered_len < strides.region_len() as u64,
-            "{health:?}"
-        );
+        let some = limit != "0";
+        assert_eq!(health.registered_len > 0, some, "{health:?}");
+        assert!(health.registered_len < strides.region_len() as u64, "{health:?}");
         let told =
             health.fallbacks.iter().find(|told| told.what == "registered_buffers").expect("it is told");
         assert!(told.why.contains("ulimit -l"), "{told:?}");
         let claimed = (380..400).map(|n| pool.claim(PageIndex::new(n)).unwrap());
         let gets = (0..20).zip(claimed).map(|(n, into)| Get { key: key(n), into }).collect();
         all_right(stage.backend.batch_get(gets, Call::default()).wait());
+        assert_eq!(stage.backend.stats().registered, 0, "the last slots are not known");
         all_right(get_all(&stage, &pool, 0..20));
-        assert_eq!(stage.backend.stats().ring, 40);
+        let stats = stage.backend.stats();
+        assert_eq!((stats.ring, stats.registered), (40, if some { 20 } else { 0 }), "the first are");
         return;
     }
-    let wrap =
-        ["setpriv", "--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock", "prlimit", "--memlock=8388608"];
+    let wrap = ["setpriv", "--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock", "prlimit"];
     if !std::process::Command::new(wrap[0])
         .args(&wrap[1..])
-        .arg("true")
+        .args(["--memlock=0", "true"])
         .status()
         .is_ok_and(|status| status.success())
     {
         return skip(test, "needs setpriv and prlimit of util-linux");
     }
-    let output = stage::child(test, "limited", &wrap).output().unwrap();
-    let text =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    for limit in ["8388608", "0"] {
+        let memlock = format!("--memlock={limit}");
+        let wrap = [&wrap[..], &[&memlock]].concat();
+        let output = stage::child(test, limit, &wrap).output().unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{limit}: {text}");
+    }
 }
 
 #[test]

@@ -242,6 +242,7 @@ impl StorageBackend for TierBackend {
             stats.bounced += of.bounced;
             stats.buffered += of.buffered;
             stats.ring += of.ring;
+            stats.registered += of.registered;
             stats.retries += of.retries;
             stats.worker_restarts += of.worker_restarts;
         }

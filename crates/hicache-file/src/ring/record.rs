@@ -89,8 +89,9 @@ impl Record {
     /// What came of it, handed to `act`. The kernel has let go of it; tail and parts are for the next.
     pub(super) fn end(self, act: impl FnOnce(Asked, Completed)) -> (PageMut, Parts) {
         let let_go = self.cancelled && matches!(-self.result, libc::ECANCELED | libc::EINTR);
-        let Self { read, mut tail, parts, joined, result, .. } = self;
-        let Read { asked, page, tail_len, .. } = read;
+        let Self { read, mut tail, parts, joined, buffer, result, .. } = self;
+        let Read { mut asked, page, tail_len, .. } = read;
+        asked.registered = buffer.is_some();
         let expected = page.len() + tail_len;
         let bytes = &mut tail.bytes_mut(0).expect("tails are in private memory")[..tail_len];
         let completed = match usize::try_from(result) {
