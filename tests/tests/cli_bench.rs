@@ -1,14 +1,24 @@
 //! The measurements: the keys that scripts read, the options that they pass on, and that nothing is left.
 
-use hicache_tests::Home;
+use hicache_tests::{Home, skip};
 use serde_json::Value;
 use std::path::Path;
 
 const STEPS: [&str; 4] = ["write", "rewrite", "read", "exists"];
 const FIGURES: [&str; 7] =
     ["bytes", "cpu_seconds_per_gb", "gb_per_s", "p50_us", "p99_us", "pages_per_s", "seconds"];
-const FACTS: [&str; 9] =
-    ["engine", "mode", "memory", "depth", "batch", "page_bytes", "format", "checksum", "checksum_gb_per_s"];
+const FACTS: [&str; 10] = [
+    "engine",
+    "mode",
+    "memory",
+    "depth",
+    "batch",
+    "page_bytes",
+    "registered_pages",
+    "format",
+    "checksum",
+    "checksum_gb_per_s",
+];
 
 fn bench_file(home: &Home, more: &[&str]) -> Value {
     let arguments = ["bench", "file", "--json", "--page-bytes", "64KiB", "--pages", "12", "--batch", "4"];
@@ -69,6 +79,20 @@ fn switches_reach_the_store_and_what_came_of_them_is_told() {
     assert!(pieces["cache"].as_str().unwrap().starts_with("warm"));
     assert_eq!(bench_file(&home, &["--backend", "memory:"])["mode"], "memory");
     assert!(home.leftovers().is_empty());
+}
+
+#[test]
+fn pages_that_a_ring_reads_into_registered_memory_are_counted() {
+    let home = Home::new();
+    assert_eq!(bench_file(&home, &["--engine", "threads"])["registered_pages"], 0);
+    let report = bench_file(&home, &["--engine", "auto"]);
+    let missed = report["fallbacks"].as_array().unwrap();
+    let without = ["io_uring", "direct", "registered_files", "registered_buffers", "nowait"];
+    if let Some(missed) = missed.iter().find(|row| without.contains(&row["what"].as_str().unwrap())) {
+        let test = "pages_that_a_ring_reads_into_registered_memory_are_counted";
+        return skip(test, &format!("needs what is missing here: {missed}"));
+    }
+    assert_eq!(report["registered_pages"], 12, "{report}");
 }
 
 #[test]

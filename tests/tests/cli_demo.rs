@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 fn the_demo_needs_nothing_and_leaves_nothing() {
     let home = Home::new();
     let report = home.run(["demo", "--json"]).ended(0).json();
-    assert_eq!(report.as_object().unwrap().len(), 21);
+    assert_eq!(report.as_object().unwrap().len(), 25);
     assert_eq!(
         (&report["wrong_pages"], &report["damaged_pages"], &report["errors"]),
         (&json!(0), &json!(0), &json!(0))

@@ -8,12 +8,13 @@ use std::path::Path;
 /// The published trace, which is not part of the project.
 const TRACE: &str = "../../shared/data/conversation_trace.jsonl";
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 25] = [
     "backend",
     "blocks",
     "bytes_read",
     "bytes_written",
     "damaged_pages",
+    "degraded",
     "engine",
     "errors",
     "fallbacks",
@@ -22,9 +23,12 @@ const KEYS: [&str; 21] = [
     "load_p50_us",
     "load_p99_us",
     "mode",
+    "promoted",
     "read_gb_per_s",
+    "registered_pages",
     "requests",
     "rss_peak_bytes",
+    "second_hits",
     "seconds",
     "stored_blocks",
     "unverified_pages",

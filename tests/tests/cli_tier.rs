@@ -43,6 +43,10 @@ fn assert_counts(report: &Value, hits: u64) {
     assert_eq!(found, [BLOCKS, hits, BLOCKS - hits, 0, 0], "{report}");
 }
 
+fn of_tiers(report: &Value) -> [u64; 3] {
+    ["second_hits", "promoted", "degraded"].map(|name| report[name].as_u64().unwrap())
+}
+
 #[test]
 fn a_replay_with_restarts_finds_its_pages_also_when_the_first_tier_is_lost() {
     let home = Home::new();
@@ -55,6 +59,7 @@ fn a_replay_with_restarts_finds_its_pages_also_when_the_first_tier_is_lost() {
         let url = tier_url(&home.url(&first), &home.url(&second), &format!("&write={write}"));
         let report = replay(&home, &trace, &url, &["--restart-every", "2"]);
         assert_counts(&report, BLOCKS - FRESH);
+        assert_eq!(of_tiers(&report), [0, 0, 0], "the first tier had all of them");
         assert_eq!(
             report["fallbacks"]
                 .as_array()
@@ -71,7 +76,11 @@ fn a_replay_with_restarts_finds_its_pages_also_when_the_first_tier_is_lost() {
         };
         assert_eq!((stored(&first), stored(&second)), (FRESH, FRESH), "{write}");
         fs::remove_dir_all(home.path(&first)).unwrap();
-        assert_counts(&replay(&home, &trace, &url, &[]), BLOCKS);
+        let report = replay(&home, &trace, &url, &[]);
+        assert_counts(&report, BLOCKS);
+        let [second_hits, promoted, degraded] = of_tiers(&report);
+        assert!((FRESH..=BLOCKS).contains(&second_hits) && promoted <= FRESH, "{report}");
+        assert_eq!(degraded, 0, "{report}");
         assert_eq!(stored(&first), FRESH, "what the second had is promoted");
         fs::remove_dir_all(home.path(&second)).unwrap();
         assert_counts(&replay(&home, &trace, &url, &[]), BLOCKS);
@@ -88,6 +97,14 @@ fn memory_over_files_forgets_nothing_at_a_restart() {
     let url = tier_url("memory:?capacity=50KB", &home.url("second"), "");
     assert_counts(&replay(&home, &trace, &url, &["--restart-every", "3"]), BLOCKS - FRESH);
     assert_counts(&replay(&home, &trace, &url, &[]), BLOCKS);
+    // Too small for any page: each is the second tier's alone.
+    let small = tier_url("memory:?capacity=4KB", &home.url("second"), "");
+    let report = replay(&home, &trace, &small, &[]);
+    assert_counts(&report, BLOCKS);
+    assert_eq!(of_tiers(&report)[..2], [BLOCKS, 0], "{report}");
+    let report = replay(&home, &trace, &tier_url("memory:?capacity=4KB", &home.url("other"), ""), &[]);
+    assert_counts(&report, BLOCKS - FRESH);
+    assert_eq!(of_tiers(&report), [BLOCKS - FRESH, 0, FRESH], "{report}");
 }
 
 #[test]

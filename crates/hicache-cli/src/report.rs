@@ -26,6 +26,11 @@ pub(crate) struct Report {
     wrong_pages: u64,
     damaged_pages: u64,
     unverified_pages: u64,
+    /// Read by a ring into memory registered with it.
+    registered_pages: u64,
+    second_hits: u64,
+    promoted: u64,
+    degraded: u64,
     errors: u64,
     seconds: f64,
     rss_peak_bytes: u64,
@@ -71,6 +76,10 @@ impl Report {
             wrong_pages: counts.wrong,
             damaged_pages: stats.damaged,
             unverified_pages: stats.unverified,
+            registered_pages: stats.registered,
+            second_hits: stats.second_hits,
+            promoted: stats.promoted,
+            degraded: stats.degraded,
             errors: counts.errors,
             seconds: elapsed.as_secs_f64(),
             rss_peak_bytes: rss_peak().unwrap_or(0),
@@ -113,6 +122,12 @@ impl Report {
             "checked    {} wrong, {} damaged, {} unverified, {} errors",
             self.wrong_pages, self.damaged_pages, self.unverified_pages, self.errors
         ))?;
+        if self.backend.starts_with("tier:") {
+            output.line(format_args!(
+                "tiers      {} hits of the second, {} promoted, {} degraded",
+                self.second_hits, self.promoted, self.degraded
+            ))?;
+        }
         output.line(format_args!(
             "took       {:.1} s, {} of memory at most",
             self.seconds,

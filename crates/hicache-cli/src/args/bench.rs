@@ -140,6 +140,9 @@ pub(crate) struct BenchObj {
     /// Write and check checksums
     #[arg(long)]
     pub(crate) checksum: Option<Switch>,
+    /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// `bench keys`.

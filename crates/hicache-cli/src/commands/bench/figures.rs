@@ -23,6 +23,8 @@ pub(super) struct Figures {
     pub(super) depth: u32,
     pub(super) batch: u32,
     pub(super) page_bytes: u64,
+    /// Read by a ring into memory registered with it.
+    pub(super) registered_pages: u64,
     pub(super) format: &'static str,
     pub(super) checksum: bool,
     /// Of one core of this machine, whether or not the store makes checksums.
@@ -42,7 +44,10 @@ impl Figures {
             format_args!("format {}, engine {}, mode {}", self.format, self.engine, self.mode),
         );
         report.fact("depth", self.depth);
-        report.fact("memory", self.memory);
+        report.fact(
+            "memory",
+            format_args!("{}; {} pages read into registered memory", self.memory, self.registered_pages),
+        );
         report.fact("cache", &self.cache);
         let used = if self.checksum { "on" } else { "off" };
         report.fact("checksum", format_args!("{used}; a core makes {:.1} GB/s", self.checksum_gb_per_s));
@@ -50,18 +55,7 @@ impl Figures {
             report.fact("without", format_args!("{}: {}", missed.what, missed.why));
         }
         let moves = [("write", &self.write), ("rewrite", &self.rewrite), ("read", &self.read)];
-        let all = moves.into_iter().chain([("exists", &self.exists)]);
-        let of =
-            |figure: fn(&Step) -> f64| move |(name, step): (&str, &Step)| (name.to_owned(), figure(step));
-        report.plot("rate, GB/s", moves.map(of(|step| step.gb_per_s)));
-        report.plot("CPU, seconds per GB", moves.map(of(|step| step.cpu_seconds_per_gb)));
-        report.plot("pages per second", all.clone().map(of(|step| step.pages_per_s)));
-        report.plot(
-            "latency of a batch, median, microseconds",
-            all.clone().map(of(|step| f64::from(step.p50_us))),
-        );
-        report
-            .plot("latency of a batch, 99 in 100, microseconds", all.map(of(|step| f64::from(step.p99_us))));
+        report.plot_steps("batch", &moves, &self.exists);
         report
     }
 
@@ -81,9 +75,11 @@ impl Figures {
         }
         let (asked, took) = (self.exists.pages_per_s, Micros(self.exists.p50_us));
         output.line(format_args!("exists     {asked:.0} pages/s, batch p50 {took}"))?;
-        let page = Size(self.page_bytes);
-        output
-            .line(format_args!("pages      {page}, {} in a batch, on memory: {}", self.batch, self.memory))?;
+        let (page, known) = (Size(self.page_bytes), self.registered_pages);
+        output.line(format_args!(
+            "pages      {page}, {} in a batch, on memory: {}; {known} read into registered memory",
+            self.batch, self.memory
+        ))?;
         let depth = if self.depth > 0 { format!(", depth {}", self.depth) } else { String::new() };
         output.line(format_args!(
             "store      format {}, engine {}{depth}, mode {}",

@@ -149,6 +149,7 @@ impl<'a> Bench<'a> {
             depth: depth(self.args, engine),
             batch: self.args.batch.get(),
             page_bytes: self.page_len(),
+            registered_pages: stats.registered,
             format: health.format,
             checksum: self.args.options.checksum().unwrap_or(true),
             checksum_gb_per_s,

@@ -1,6 +1,7 @@
 //! `--html`: what a measurement found, as one page with plots that needs nothing from elsewhere.
 
 use crate::failure::{Failure, Result};
+use crate::meter::Step;
 use std::fmt::{self, Write};
 use std::path::Path;
 
@@ -35,7 +36,12 @@ struct Plot {
 impl Report {
     pub(super) fn new(title: &str) -> Self {
         let mut report = Self { title: title.to_owned(), facts: Vec::new(), plots: Vec::new() };
-        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        let registry = hicache::registry();
+        // A URL may carry secrets, and a report is made to be shown.
+        let words = std::env::args_os().map(|word| {
+            let word = word.to_string_lossy().into_owned();
+            if word.contains("://") || word.contains('?') { registry.redact(&word) } else { word }
+        });
         let mut words: Vec<String> = words.collect();
         if let Some(program) = words.first_mut() {
             *program = "hicache".to_owned();
@@ -55,6 +61,21 @@ impl Report {
     /// A plot of bars that start at zero. Its title names the unit.
     pub(super) fn plot(&mut self, title: &str, bars: impl IntoIterator<Item = (String, f64)>) {
         self.plots.push(Plot { title: title.to_owned(), bars: bars.into_iter().collect() });
+    }
+
+    /// The plots of a store's steps: of those that move pages, and of the one that asks for them. Latencies are those
+    /// of one `call`.
+    pub(super) fn plot_steps(&mut self, call: &str, moves: &[(&str, &Step)], exists: &Step) {
+        let all = moves.iter().copied().chain([("exists", exists)]);
+        let of =
+            |figure: fn(&Step) -> f64| move |(name, step): (&str, &Step)| (name.to_owned(), figure(step));
+        let moves = moves.iter().copied();
+        self.plot("rate, GB/s", moves.clone().map(of(|step| step.gb_per_s)));
+        self.plot("CPU, seconds per GB", moves.map(of(|step| step.cpu_seconds_per_gb)));
+        self.plot("pages per second", all.clone().map(of(|step| step.pages_per_s)));
+        let latency = |of_what| format!("latency of a {call}, {of_what}, microseconds");
+        self.plot(&latency("median"), all.clone().map(of(|step| f64::from(step.p50_us))));
+        self.plot(&latency("99 in 100"), all.map(of(|step| f64::from(step.p99_us))));
     }
 
     /// Writes it to `path`, over what is there.

@@ -1,6 +1,7 @@
 //! `hicache bench obj`: write, read and exists of an S3 store, with as many requests under way as asked for.
 
 use super::file::all;
+use super::html::Report;
 use crate::args::{BenchObj, Place, Switch};
 use crate::failure::{Ending, Failure, Result};
 use crate::interrupt::Interrupt;
@@ -76,6 +77,9 @@ pub(crate) fn run(args: &BenchObj, output: &mut Output) -> Result {
         let report = measured?;
         cleared.map(|()| report)
     })?;
+    if let Some(path) = &args.html {
+        report.html().write(path)?;
+    }
     if output.is_json() {
         output.document(&report)?;
     } else {
@@ -214,6 +218,21 @@ fn window(args: &BenchObj) -> u32 {
 }
 
 impl Figures {
+    /// The page for people.
+    fn html(&self) -> Report {
+        let mut report = Report::new("hicache bench obj");
+        report.fact("pages", format_args!("{}, {} in a call", Size(self.page_bytes), self.batch));
+        report.fact("requests", format_args!("{} at once, {} sent again", self.concurrency, self.retries));
+        report.fact("store", format_args!("engine {}, mode {}", self.engine, self.mode));
+        let used = if self.checksum { "on" } else { "off" };
+        report.fact("checksum", format_args!("{used}; a core makes {:.1} GB/s", self.checksum_gb_per_s));
+        for missed in &self.fallbacks {
+            report.fact("without", format_args!("{}: {}", missed.what, missed.why));
+        }
+        report.plot_steps("call", &[("write", &self.write), ("read", &self.read)], &self.exists);
+        report
+    }
+
     fn print(&self, output: &mut Output) -> Result<()> {
         for (name, step) in [("write", &self.write), ("read", &self.read)] {
             output.line(format_args!(
