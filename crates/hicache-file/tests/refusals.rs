@@ -1,0 +1,112 @@
+//! Kernels and sandboxes that refuse a ring, or parts of one.
+
+mod stage;
+
+use hicache_core::{
+    Call, DType, ErrorKind, Geometry, Get, HostPool, HugePages, Namespace, Outcomes, Page, PageLayout,
+    PageOrder, RegionSpec, Registrar, StorageBackend, Store,
+};
+use hicache_file::{Engine, FileOptions};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use stage::{Stage, bytes, content, key, skip};
+use std::process::Command;
+
+const PAGE_LEN: usize = 65_536;
+
+fn options() -> FileOptions {
+    FileOptions { engine: Engine::IoUring, ..Default::default() }
+}
+
+fn get_all(backend: &dyn StorageBackend, pool: &HostPool, count: usize) -> Outcomes<Option<Page>> {
+    let gets = (0..).zip(pool.alloc(count).unwrap()).map(|(n, into)| Get { key: key(n), into }).collect();
+    backend.batch_get(gets, Call::default()).wait()
+}
+
+fn all_right(outcomes: Outcomes<Option<Page>>) {
+    for (n, outcome) in (0..).zip(outcomes) {
+        assert!(content(&outcome.unwrap().expect("it is there")) == bytes(n, PAGE_LEN), "page {n}");
+    }
+}
+
+/// The filter is the kernel's own, as a container's profile sets one, for this thread and those that it starts.
+#[test]
+fn b044_where_a_seccomp_filter_forbids_io_uring_threads_do_and_it_is_named() {
+    if !stage::in_child("b044_where_a_seccomp_filter_forbids_io_uring_threads_do_and_it_is_named") {
+        return;
+    }
+    let filter = SeccompFilter::new(
+        [(libc::SYS_io_uring_setup, Vec::new())].into(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EPERM as u32),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let program: BpfProgram = filter.unwrap().try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
+    let stage = Stage::new(PAGE_LEN);
+    (0..20).for_each(|n| assert!(stage.set(n).is_ok()));
+    all_right(get_all(&*stage.backend, &stage.pool, 20));
+    let health = stage.store.health();
+    assert_eq!(health.engine, "threads");
+    let told = health.fallbacks.iter().find(|told| told.what == "io_uring").expect("it is told");
+    for word in ["seccomp", "kernel.io_uring_disabled", "threads instead"] {
+        assert!(told.why.contains(word), "{}", told.why);
+    }
+}
+
+/// Its kernel says that operations beyond a number are not there, as older ones do: strace rewrites the first byte of
+/// what the first IORING_REGISTER_PROBE of each thread answers.
+#[test]
+fn b044_operations_that_a_kernel_has_not_are_named_or_done_without() {
+    let test = "b044_operations_that_a_kernel_has_not_are_named_or_done_without";
+    if let Some(last) = stage::child_argument() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = Stage::at(&folder.path().join("store"), PAGE_LEN, options(), None);
+        let missing = match last.as_str() {
+            "17" => "this kernel's io_uring has no openat; it is too old",
+            "18" => "this kernel's io_uring has no close; it is too old",
+            _ => {
+                // Without vectored reads of registered memory, pages of several pieces are read without.
+                let stage = opened.unwrap();
+                assert_eq!(stage.store.health().engine, "io_uring");
+                read_in_pieces(&stage);
+                return;
+            }
+        };
+        let error = opened.map(drop).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains(missing), "{error}");
+        return;
+    }
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip(test, "needs strace");
+    }
+    if hicache_file::probe_io_uring().is_err() {
+        return skip(test, "needs io_uring");
+    }
+    for last in ["17", "18", "59"] {
+        let inject =
+            format!("inject=io_uring_register:poke_exit=@arg3={:02x}:when=1", last.parse::<u8>().unwrap());
+        let wrap = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=io_uring_register", "-e", &inject];
+        let output = stage::child(test, last, &wrap).output().unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{last}: {text}");
+    }
+}
+
+/// Gets pages of four pieces, and pages of one, into memory that the ring knows as far as it can.
+fn read_in_pieces(stage: &Stage) {
+    let geometry = Geometry::Mla { layers: 4, tokens: 1, latent_dim: 16_384, dtype: DType::U8 };
+    let layout = PageLayout::new(geometry, PageOrder::LayerFirst).unwrap();
+    let backend = stage.store.backend(Namespace::named("pieces", layout).unwrap()).unwrap();
+    for (backend, layout, known) in [(&backend, &layout, 0), (&stage.backend, &stage.layout, 2)] {
+        let strides = layout.strides_for(8, &backend.capabilities()).unwrap();
+        let registrars = stage.store.registrars();
+        let registrars: Vec<&dyn Registrar> = registrars.iter().map(|registrar| &**registrar).collect();
+        let spec = RegionSpec { len: strides.region_len(), huge_pages: HugePages::Off, ..Default::default() };
+        let pool = HostPool::new(spec.map().unwrap(), strides, &registrars).unwrap();
+        (0..2).for_each(|n| assert!(stage::set(&**backend, &pool, n).is_ok()));
+        all_right(get_all(&**backend, &pool, 2));
+        let stats = backend.stats();
+        assert_eq!((stats.ring, stats.registered), (2, known), "{layout:?}");
+    }
+}
