@@ -277,6 +277,25 @@ fn config_check_reads_a_file_and_opens_nothing() {
 }
 
 #[test]
+fn b019_config_check_refuses_a_url_that_no_store_has_and_tells_no_secret() {
+    let home = Home::new();
+    for (url, said) in [
+        ("memory://user:S3cr3t@x", "has no location"),
+        ("memory:x&capacity=S3cr3t", "write ? before the first option"),
+        ("file:/x;threads=4;token=S3cr3t", "write ? before the first option"),
+        ("file://user:S3cr3t@host/x", "on this host"),
+        ("file:", "needs a path"),
+    ] {
+        let file = home.file("bad.toml", format!("backend = '{url}'\n"));
+        let refused = home.run(["config", "check", &file]).ended(2);
+        assert!(refused.stderr.contains(said), "{url}: {}", refused.stderr);
+        assert!(!refused.stderr.contains("S3cr3t"), "{url}: {}", refused.stderr);
+    }
+    let file = home.file("good.toml", "backend = 'file:/data/R&D/kv'\n");
+    assert!(home.run(["config", "check", &file]).ended(0).text().contains("file:/data/R&D/kv"));
+}
+
+#[test]
 fn sglangs_directories_name_the_store_of_commands_on_keys() {
     let home = Home::new();
     let (page, name) = (home.file("in", "x"), key(1));

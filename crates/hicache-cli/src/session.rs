@@ -313,7 +313,7 @@ fn default_url() -> Result<String> {
 }
 
 /// What a path in a URL does not hold as it is.
-const IN_URL: &AsciiSet = &CONTROLS.add(b'%').add(b'?');
+const IN_URL: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&').add(b'=');
 
 /// A path as a URL says it.
 fn file_url(path: &Path) -> Result<String> {

@@ -27,6 +27,7 @@ mod stats;
 mod storage;
 mod store;
 mod units;
+mod url;
 mod usable;
 
 pub use allocator::{AllocatorType, get_allocator_type};
@@ -43,9 +44,7 @@ pub use key::{KeyUnits, PageKey, namespace_seed};
 pub use layout::{DType, Element, Geometry, HeadRange, LayerView, PageLayout, PageOrder};
 pub use memory::MemoryStore;
 pub use namespace::{Digest, Identity, Namespace, Rank};
-pub use options::{
-    COMMON_OPTIONS, CommonOptions, OptionSpec, Source, StoreOpener, StoreOptions, without_user,
-};
+pub use options::{COMMON_OPTIONS, CommonOptions, OptionSpec, Source, StoreOpener, StoreOptions};
 pub use outcome::{Expiry, Outcomes, Reply, replies};
 pub use pending::Pending;
 pub use pool_set::{PoolGet, PoolLookup, PoolPages, PoolPut, PoolSet, Sidecar};
@@ -60,4 +59,5 @@ pub use storage::{
 };
 pub use store::{Depth, Found, Health, Scan, State, Store, Visitor};
 pub use units::{parse_bool, parse_count, parse_duration, parse_size};
+pub use url::without_secrets;
 pub use usable::{HitPolicy, PoolPresence, UsablePrefix, usable_prefix};

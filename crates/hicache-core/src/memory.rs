@@ -3,7 +3,7 @@
 use crate::{
     Alignment, Call, Capabilities, CommonOptions, Counters, Depth, Digest, Error, ErrorKind, Found, Get,
     Health, Namespace, OptionSpec, Outcomes, Page, PageKey, PageMut, Pending, Put, Result, Scan, State,
-    Stats, StorageBackend, Store, StoreFactory, StoreOptions, Stored, Visitor, parse_size,
+    Stats, StorageBackend, Store, StoreFactory, StoreOptions, Stored, Visitor, parse_size, without_secrets,
 };
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
@@ -56,7 +56,11 @@ impl MemoryStore {
         scheme: "memory",
         options: &[CAPACITY],
         stores: &[],
-        open: |location, options| open(location, options),
+        open: |location, options| {
+            locate(location)?;
+            Ok(Arc::new(Self::new(len_max(options)?)))
+        },
+        locate,
         check: |options| len_max(options).map(drop),
     };
 
@@ -80,13 +84,13 @@ fn len_max(mut options: StoreOptions) -> Result<u64> {
     Ok(len_max)
 }
 
-fn open(location: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
-    if !location.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidConfig, "open store")
-            .why("a memory store has no location; write memory:")
-            .with("location", location));
+fn locate(location: &str) -> Result<()> {
+    if location.is_empty() {
+        return Ok(());
     }
-    Ok(Arc::new(MemoryStore::new(len_max(options)?)))
+    Err(Error::new(ErrorKind::InvalidConfig, "open store")
+        .why("a memory store has no location; write memory:")
+        .with("location", without_secrets(location)))
 }
 
 #[async_trait]

@@ -3,10 +3,9 @@
 use crate::allocator::ALLOCATOR;
 use crate::{
     AllocatorType, Error, ErrorKind, HugePageSize, HugePages, Lock, Numa, Result, Store, get_allocator_type,
-    parse_bool, parse_duration,
+    parse_bool, parse_duration, without_secrets,
 };
 use memory::{HUGE_PAGES, MLOCK, NUMA};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -81,6 +80,11 @@ impl OptionSpec {
         about: &'static str,
     ) -> Self {
         Self { name, aliases: &[], kind, default, about, secret: false }
+    }
+
+    /// Whether it has that name, or also has it.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
     }
 }
 
@@ -315,24 +319,10 @@ fn parsed<T>(
             .with("option", spec.name)
             .with(
                 "value",
-                if spec.secret { "(secret)".to_string() } else { format!("{:?}", without_user(value)) },
+                if spec.secret { "(secret)".to_string() } else { format!("{:?}", without_secrets(value)) },
             )
             .with("source", source)
     })
-}
-
-/// A URL, or what stands in one behind its scheme, to print: without the user and the password that it may name,
-/// also where none belong.
-pub fn without_user(url: &str) -> Cow<'_, str> {
-    let Some((scheme, rest)) = url.split_once("//") else { return url.into() };
-    let before = rest.split('?').next().unwrap_or_default();
-    let authority = before.split('/').next().unwrap_or_default();
-    // Every other key of AWS has a slash in it, which ends what only looks like the authority.
-    let in_password = || before.rfind('@').filter(|_| authority.contains(':'));
-    match authority.rfind('@').or_else(in_password) {
-        Some(at) => format!("{scheme}//***{}", &rest[at..]).into(),
-        None => url.into(),
-    }
 }
 
 impl fmt::Display for Source {

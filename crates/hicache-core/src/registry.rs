@@ -1,10 +1,11 @@
 //! From a URL to a store.
 
+use crate::url::{START, decode, stray_option};
 use crate::{
     COMMON_OPTIONS, Error, ErrorKind, OptionSpec, Result, Source, Store, StoreOpener, StoreOptions,
-    without_user,
+    without_secrets,
 };
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub struct StoreFactory {
     /// Opens the store at a location (the URL between the colon and `?`, decoded). Checks every option before
     /// it touches anything.
     pub open: fn(location: &str, options: StoreOptions) -> Result<Arc<dyn Store>>,
+    /// Checks a location, and touches nothing.
+    pub locate: fn(location: &str) -> Result<()>,
     /// Checks every option, and touches nothing.
     pub check: fn(options: StoreOptions) -> Result<()>,
 }
@@ -84,6 +87,7 @@ impl StoreRegistry {
         let (factory, rest) = self.factory(url)?;
         let mut options = self.options(url, options)?;
         let location = decode_location(rest)?;
+        (factory.locate)(&location)?;
         let tiers = self.tiers(factory, &options, beside)?;
         if !tiers.is_empty() {
             self.check_all(factory, options.clone(), &tiers)?;
@@ -101,19 +105,28 @@ impl StoreRegistry {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or a malformed URL.
+    /// [`ErrorKind::InvalidConfig`] for an unknown scheme, a malformed URL, and a location that this kind of store
+    /// does not have.
     pub fn location(&self, url: &str) -> Result<String> {
-        decode_location(self.factory(url)?.1)
+        let (factory, rest) = self.factory(url)?;
+        self.options(url, StoreOptions::default())?;
+        let location = decode_location(rest)?;
+        (factory.locate)(&location)?;
+        Ok(location)
     }
 
-    /// Checks every option of the store at `url` and of its tiers, and opens nothing.
+    /// Checks the location and every option of the store at `url` and of its tiers, and opens nothing. A URL that
+    /// names a kind of store and nothing else, as `s3:` does, has no location to check.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] as [`StoreRegistry::open_with`] would have it.
     pub fn check_with(&self, url: &str, options: StoreOptions, beside: Beside<'_>) -> Result<()> {
-        let (factory, _) = self.factory(url)?;
+        let (factory, rest) = self.factory(url)?;
         let options = self.options(url, options)?;
+        if !rest.is_empty() {
+            (factory.locate)(&decode_location(rest)?)?;
+        }
         let tiers = self.tiers(factory, &options, beside)?;
         self.check_all(factory, options, &tiers)
     }
@@ -177,51 +190,129 @@ impl StoreRegistry {
     }
 
     fn check_tier(&self, tier: &Tier) -> Result<()> {
-        let (factory, _) = self.factory(&tier.url)?;
-        (factory.check)(self.options(&tier.url, tier.options.clone())?)
+        let (factory, rest) = self.factory(&tier.url)?;
+        let options = self.options(&tier.url, tier.options.clone())?;
+        (factory.locate)(&decode_location(rest)?)?;
+        (factory.check)(options)
     }
 
     /// `options` with those that the URL itself sets, and the kind of store that it names.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or a malformed URL.
+    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or a malformed URL, also one where an option stands in the
+    /// location or in another's value.
     pub fn options(&self, url: &str, mut options: StoreOptions) -> Result<StoreOptions> {
         let (factory, rest) = self.factory(url)?;
         options.set_scheme(factory.scheme);
-        let query = rest.split_once('?').map_or("", |(_, query)| query);
-        let is_in = |specs: &[OptionSpec], name: &str| {
-            specs.iter().any(|spec| spec.name == name || spec.aliases.contains(&name))
-        };
-        // The URL of a tier that was written as it is.
+        let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+        self.check_location(location)?;
+        let is_in = |specs: &[OptionSpec], name: &str| specs.iter().any(|spec| spec.is_called(name));
+        // The option whose value an & may have ended that belongs to it: the URL of a tier that was written as it is.
         let mut bare = None;
+        // The same of a secret, a part of which then looks like an option's name.
+        let mut secret = None;
         // A value may be a secret, so errors name options, and by their place what may be a part of a value.
         for (index, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
+            let number = || format!("number {}", index + 1);
             let (name, value) = pair.split_once('=').ok_or_else(|| {
-                let known = factory.options.iter().chain(COMMON_OPTIONS).any(|spec| spec.name == pair);
-                let option = if known { pair.to_string() } else { format!("number {}", index + 1) };
+                let known = is_in(factory.options, pair) || is_in(COMMON_OPTIONS, pair);
                 Error::new(ErrorKind::InvalidConfig, "open store")
                     .why("an option in the URL has no value")
-                    .with("option", option)
+                    .with("option", if known { pair.to_string() } else { number() })
                     .fix("write option=value, and & in a value as %26")
             })?;
-            if let Some(tier) = bare
-                && !is_in(factory.options, name)
-                && !is_in(COMMON_OPTIONS, name)
-            {
-                return Err(Error::new(ErrorKind::InvalidConfig, "open store")
-                    .why("an & ends the URL of a tier, and what follows is no option of the whole")
-                    .with("option", name)
-                    .with("tier", tier)
-                    .fix("write & in the URL of a tier as %26, ? as %3F and % as %25"));
+            let called = |name: &str| self.spec(name).map_or_else(number, |spec| spec.name.to_string());
+            let decoded = |text| decode(text).map_err(|why| undecoded(why).with("option", called(name)));
+            let (plain, value) = (decoded(name)?, (value, decoded(value)?));
+            if !is_in(factory.options, &plain) && !is_in(COMMON_OPTIONS, &plain) {
+                if let Some(secret) = secret {
+                    return Err(Error::new(ErrorKind::InvalidConfig, "open store")
+                        .why("what follows the value of a secret option is no option of the store")
+                        .with("option", number())
+                        .with("after", secret)
+                        .fix("write & in a value as %26, or mend the option's name"));
+                }
+                if let Some(tier) = bare {
+                    return Err(Error::new(ErrorKind::InvalidConfig, "open store")
+                        .why("an & ends the URL of a tier, and what follows is no option of the whole")
+                        .with("option", called(&plain))
+                        .with("tier", tier)
+                        .fix("write & in the URL of a tier as %26, ? as %3F and % as %25"));
+                }
             }
-            if is_in(factory.stores, name) && value.contains('?') {
-                bare = Some(name);
+            if is_in(factory.stores, &plain) {
+                bare = value.0.contains('?').then_some(name).or(bare);
+            } else {
+                self.check_value(&plain, value.0, &value.1)?;
             }
-            let decoded = |text| decode(text).map_err(|why| undecoded(why).with("option", name));
-            options.set(Source::Url, decoded(name)?, decoded(value)?);
+            secret = self.spec(&plain).filter(|spec| spec.secret).map(|spec| spec.name);
+            options.set(Source::Url, plain, value.1);
         }
         Ok(options)
+    }
+
+    /// What any kind of store calls by that name.
+    fn spec(&self, name: &str) -> Option<&'static OptionSpec> {
+        let all = self.0.values().flat_map(|factory| factory.options).chain(COMMON_OPTIONS);
+        let mut named = all.filter(|spec| spec.is_called(&name.to_ascii_lowercase()));
+        named.next()
+    }
+
+    fn is_secret(&self, name: &str) -> bool {
+        self.spec(name).is_some_and(|spec| spec.secret)
+    }
+
+    /// Refuses a location that an option stands in: a secret would become a part of a name that others read. What is
+    /// percent-encoded is meant as it is, unless it is a secret.
+    fn check_location(&self, location: &str) -> Result<()> {
+        let place = location.strip_prefix("//").unwrap_or(location);
+        let stray = stray_option(place, |mark, name| match mark {
+            '&' | ';' => true,
+            '/' => self.is_secret(name),
+            _ => self.spec(name).is_some(),
+        });
+        let encoded = || decode(location).ok().filter(|decoded| self.holds_secret(decoded)).map(drop);
+        let error = || {
+            Error::new(ErrorKind::InvalidConfig, "open store")
+                .why("an option stands in the location, where it would be taken for a part of a name")
+        };
+        let fix = "write ? before the first option and & between the others; what belongs to the location is \
+                   percent-encoded: & is %26, ; is %3B, = is %3D";
+        match (stray, encoded()) {
+            (Some((_, name)), _) => match self.spec(name) {
+                Some(spec) => Err(error().with("option", spec.name).fix(fix)),
+                None => Err(error().fix(fix)),
+            },
+            (None, Some(())) => {
+                Err(error().fix("write ? and & before options as they are, not percent-encoded"))
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Refuses a value that another option stands in.
+    fn check_value(&self, name: &str, raw: &str, decoded: &str) -> Result<()> {
+        let stray = stray_option(raw, |mark, name| match mark {
+            '/' | START => self.is_secret(name),
+            _ => self.spec(name).is_some(),
+        });
+        let inside = stray.and_then(|(_, inside)| self.spec(inside));
+        if inside.is_none() && (self.is_secret(name) || !self.holds_secret(decoded)) {
+            return Ok(());
+        }
+        let mut error = Error::new(ErrorKind::InvalidConfig, "open store")
+            .why("an option stands in the value of another")
+            .fix("write & between options; what belongs to a value is percent-encoded: ; is %3B, = is %3D");
+        if let Some(outer) = self.spec(name) {
+            error = error.with("option", outer.name);
+        }
+        Err(inside.map_or(error.clone(), |inside| error.with("inside", inside.name)))
+    }
+
+    /// Whether a secret option stands in a text, however it came there.
+    fn holds_secret(&self, text: &str) -> bool {
+        stray_option(text, |_, name| self.is_secret(name)).is_some()
     }
 
     /// The factory that `url` names, and the URL after its first colon.
@@ -236,14 +327,17 @@ impl StoreRegistry {
             let schemes = self.0.keys().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ");
             let error = Error::new(ErrorKind::InvalidConfig, "open store");
             match split {
-                Some((scheme, _)) => {
+                // What is no scheme may be anything, also a user whose password follows.
+                Some((scheme, _)) if is_scheme(scheme) => {
                     error.why("no such kind of store").with("scheme", format_args!("{scheme:?}"))
                 }
+                Some(_) => error.why("what stands before the first colon of the URL names no kind of store"),
                 None => {
                     let place = url.split_once('?').map_or(url, |(place, _)| place);
+                    let place = place.rsplit_once('@').map_or(place, |(_, host)| host);
                     error
                         .why("a store is named by a URL")
-                        .with("given", format_args!("{:?}", without_user(place)))
+                        .with("given", format_args!("{:?}", without_secrets(place)))
                 }
             }
             .fix(format_args!("this build has {schemes}"))
@@ -252,24 +346,39 @@ impl StoreRegistry {
 
     /// `url` without the values of secret options, to print.
     pub fn redact(&self, url: &str) -> String {
-        let Some((place, query)) = url.split_once('?') else { return without_user(url).into_owned() };
-        let place = without_user(place);
+        let (place, query) = url.split_once('?').map_or((url, None), |(place, query)| (place, Some(query)));
+        let place = match place.split_once(':') {
+            Some((scheme, rest)) if self.holds_secret(rest) => format!("{scheme}:***"),
+            // No kind of store, and so anything.
+            _ if self.factory(place).is_err() && place.contains('@') => "***".to_string(),
+            _ => without_secrets(place).into_owned(),
+        };
+        let Some(query) = query else { return place };
         let Ok((factory, _)) = self.factory(url) else { return format!("{place}?***") };
         let specs = || factory.options.iter().chain(COMMON_OPTIONS);
         let named = |name: &str| {
             let name = name.to_string();
-            move |spec: &&OptionSpec| spec.name == name || spec.aliases.contains(&name.as_str())
+            move |spec: &&OptionSpec| spec.is_called(&name)
         };
-        let names_user = |value: &str| decode(value).is_ok_and(|value| without_user(&value) != value);
+        let tells = |value: &str| {
+            decode(value).is_ok_and(|value| without_secrets(&value) != value || self.holds_secret(&value))
+        };
         let public = |name: &str| specs().find(named(name)).is_some_and(|spec| !spec.secret);
-        let redact = |pair: &str| match pair.split_once('=') {
-            Some((name, value)) if factory.stores.iter().find(named(name)).is_some() => {
+        // What follows a secret may be the rest of it.
+        let mut after_secret = false;
+        let redact = |pair: &str| {
+            let Some((name, value)) = pair.split_once('=') else {
+                return if pair.is_empty() { String::new() } else { "***".to_string() };
+            };
+            let rest = std::mem::take(&mut after_secret) && specs().find(named(name)).is_none();
+            after_secret = rest || self.is_secret(name);
+            if factory.stores.iter().find(named(name)).is_some() {
                 format!("{name}={}", self.redact_inside(value))
+            } else if public(name) && !tells(value) {
+                format!("{name}={value}")
+            } else {
+                format!("{}=***", if rest { "***" } else { name })
             }
-            Some((name, value)) if public(name) && !names_user(value) => format!("{name}={value}"),
-            Some((name, _)) => format!("{name}=***"),
-            None if pair.is_empty() => String::new(),
-            None => "***".to_string(),
         };
         format!("{place}?{}", query.split('&').map(redact).collect::<Vec<_>>().join("&"))
     }
@@ -277,7 +386,7 @@ impl StoreRegistry {
 
 fn decode_location(rest: &str) -> Result<String> {
     let location = rest.split_once('?').map_or(rest, |(location, _)| location);
-    decode(location).map_err(|why| undecoded(why).with("location", location))
+    decode(location).map_err(|why| undecoded(why).with("location", without_secrets(location)))
 }
 
 impl StoreRegistry {
@@ -296,18 +405,11 @@ impl Tier {
     }
 }
 
-/// The text without its percent signs, or why that cannot be.
-fn decode(text: &str) -> Result<String, &'static str> {
-    let bytes = text.as_bytes();
-    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
-    if (0..bytes.len()).any(|at| bytes[at] == b'%' && !(digit(at + 1) && digit(at + 2))) {
-        return Err("a % in the URL is not followed by two hexadecimal digits");
-    }
-    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| "the URL does not decode to UTF-8")?;
-    if decoded.contains('\0') {
-        return Err("the URL has a zero byte");
-    }
-    Ok(decoded.into_owned())
+/// Whether it can be the name of a kind of store.
+fn is_scheme(text: &str) -> bool {
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '_') || c.is_whitespace();
+    text.len() <= 16 && text.chars().all(plain)
 }
 
 fn undecoded(why: &'static str) -> Error {

@@ -16,7 +16,12 @@ const TOKEN: OptionSpec = spec("token", &["secret_key"], true);
 const TABLE: &[OptionSpec] = &[NAME, TOKEN];
 
 /// A store that does not open, and says what it was asked for.
-const PROBE: StoreFactory = StoreFactory { scheme: "probe", options: TABLE, stores: &[], open: probe, check };
+const PROBE: StoreFactory =
+    StoreFactory { scheme: "probe", options: TABLE, stores: &[], open: probe, locate, check };
+
+fn locate(_: &str) -> Result<()> {
+    Ok(())
+}
 
 fn check(mut options: StoreOptions) -> Result<()> {
     let text = |text: &str| Ok(text.to_owned());
@@ -202,6 +207,98 @@ fn b019_a_url_that_is_refused_tells_no_value() {
     assert!(invalid("probe:x?token=a&b").contains("option=number 2"));
 }
 
+/// A mark in place of `?` or `&`, encodings that hide it, and a secret where a user's name would be.
+const STRAYS: &[&str] = &[
+    "probe:x&token=S3cr3t",
+    "probe:x;token=S3cr3t",
+    "probe:x#token=S3cr3t",
+    "probe:x,token=S3cr3t",
+    "probe:x token=S3cr3t",
+    "probe:x\ttoken=S3cr3t",
+    "probe:x & token=S3cr3t",
+    "probe:x&tokn=S3cr3t",
+    "probe:x;TOKEN=S3cr3t",
+    "probe:x/token=S3cr3t",
+    "probe:token=S3cr3t",
+    "probe://token=S3cr3t",
+    "probe:x%3Ftoken=S3cr3t",
+    "probe:x%26secret_key=S3cr3t",
+    "probe:x%3Btoken=S3cr3t",
+    "probe:x%23token%3DS3cr3t",
+    "probe:x?name=n;token=S3cr3t",
+    "probe:x?name=n#token=S3cr3t",
+    "probe:x?name=n token=S3cr3t",
+    "probe:x?name=n?token=S3cr3t",
+    "probe:x?name=n%26token=S3cr3t",
+    "probe:x?name=n%3Btoken%3DS3cr3t",
+    "probe:x?name=http://h/token=S3cr3t",
+    "probe:x?token=S3cr3t;name=n",
+    "probe:x?token=part&S3cr3t=x",
+    "memory:x&token=S3cr3t",
+    "memory:&capacity=S3cr3t",
+    "memory:u:S3cr3t@x",
+    "memory://u:S3cr3t@x",
+    "memory://u:S3cr3t",
+    "memory:x%253Ftoken%253DS3cr3t",
+    "AKIA/S3cr3t:S3cr3t@bucket",
+    "AKIA;token=S3cr3t:x",
+    "AKIA/S3cr3t@bucket",
+    "bucket&token=S3cr3t",
+];
+
+#[test]
+fn b019_a_mistyped_url_is_refused_and_tells_no_secret() {
+    for url in STRAYS {
+        let said = invalid(url);
+        assert!(!said.contains("S3cr3t"), "{url}: {said}");
+        let registry = registry();
+        let beside = |_: &str| Ok(StoreOptions::default());
+        let checked = registry.check_with(url, StoreOptions::default(), &beside);
+        let said = format!("{:?}", checked.expect_err(url));
+        assert!(!said.contains("S3cr3t"), "{url}: {said}");
+        let printed = registry.redact(url);
+        assert!(!printed.contains("S3cr3t"), "{url}: {printed}");
+    }
+    assert!(invalid("probe:x&token=S3cr3t").contains("write ? before the first option"));
+    assert!(invalid("probe:x&token=S3cr3t").contains("option=token"));
+    assert!(invalid("probe:x?name=n;token=S3cr3t").contains("inside=token"));
+    assert!(invalid("probe:x?token=a&b=c").contains("write & in a value as %26"));
+}
+
+#[test]
+fn b019_a_mistyped_tier_is_refused_and_tells_no_secret() {
+    for tier in
+        ["probe:x%26token=S3cr3t", "probe:x;token=S3cr3t", "probe:x%253Ftoken=S3cr3t", "memory://u:S3cr3t@x"]
+    {
+        for url in [format!("pair:?first=memory:&second={tier}"), format!("pair:?second={tier}")] {
+            let error = pairs().open(&url, StoreOptions::default()).map(drop).unwrap_err();
+            assert_eq!(
+                (error.kind(), error.fact("tier")),
+                (ErrorKind::InvalidConfig, Some("second")),
+                "{url}"
+            );
+            assert!(!format!("{error:?} {}", pairs().redact(&url)).contains("S3cr3t"), "{url}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn names_that_have_marks_of_their_own_are_left_alone() {
+    for (url, location) in [
+        ("probe:/data/R&D/x", "/data/R&D/x"),
+        ("probe:/a;b#c,d e", "/a;b#c,d e"),
+        ("probe:/team=llm/x", "/team=llm/x"),
+        ("probe:/a%26name%3Dx", "/a&name=x"),
+        ("probe:/a%3Bother=x", "/a;other=x"),
+        ("probe:/data/u@h/x", "/data/u@h/x"),
+    ] {
+        assert_eq!(open(url).fact("location"), Some(location), "{url}");
+    }
+    let token = open("probe:x?token=a;b%26name%3Dc/d+e==&name=f;g");
+    assert_eq!((token.fact("token"), token.fact("name")), (Some("a;b&name=c/d+e=="), Some("f;g")));
+    assert_eq!(registry().redact("probe:/data/R&D/x?name=f;g"), "probe:/data/R&D/x?name=f;g");
+}
+
 #[test]
 fn options_of_a_url_are_checked_without_a_store() {
     let registry = registry();
@@ -244,6 +341,7 @@ const PAIR: StoreFactory = StoreFactory {
         first.transpose()?;
         second.expect("the registry knows how")
     },
+    locate,
     check: |mut options| {
         let text = |text: &str| Ok(text.to_owned());
         for spec in [&FIRST, &SECOND, &NAME] {

@@ -12,7 +12,7 @@ use crate::writer;
 use async_trait::async_trait;
 use hicache_core::{
     Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Registrar, Result,
-    Scan, StorageBackend, Store, StoreFactory, Visitor,
+    Scan, StorageBackend, Store, StoreFactory, Visitor, without_secrets,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -57,6 +57,7 @@ impl FileStore {
             let path = path_of(location)?;
             Ok(Arc::new(Self::open(path, FileOptions::from_options(options)?)?))
         },
+        locate: |location| path_of(location).map(drop),
         check: |options| FileOptions::from_options(options).map(drop),
     };
 
@@ -141,7 +142,9 @@ fn add_rings(engine: &mut Engine, options: &FileOptions, setup: &Setup) -> Resul
 /// A path as a URL has it: `file:/path`, `file:relative`, or `file:///path`.
 fn path_of(location: &str) -> Result<&str> {
     let invalid = |why: &str| {
-        Err(Error::new(ErrorKind::InvalidConfig, "open store").why(why).with("location", location))
+        Err(Error::new(ErrorKind::InvalidConfig, "open store")
+            .why(why)
+            .with("location", without_secrets(location)))
     };
     match location.strip_prefix("//") {
         _ if location.is_empty() => invalid("a file store needs a path: file:/path/to/directory"),

@@ -1,7 +1,7 @@
 //! Where pages lie: the service's endpoint, the bucket, and the names of objects in it.
 
 use crate::options::{Addressing, ObjOptions};
-use hicache_core::{Digest, Error, ErrorKind, PageKey, Result, without_user};
+use hicache_core::{Digest, Error, ErrorKind, PageKey, Result, without_secrets};
 use http::Uri;
 use std::fmt;
 use std::net::IpAddr;
@@ -58,8 +58,10 @@ impl Endpoint {
         if authority.as_str().contains('@') {
             return Err("it names a user; credentials are options of their own".to_string());
         }
-        if uri.query().is_some() {
-            return Err(format!("it has a query; {form}"));
+        if uri.query().is_some() || text.contains(['#', '&', ';']) {
+            return Err(format!(
+                "something follows host and path: options stand beside the endpoint; {form}"
+            ));
         }
         let port = authority.as_str().rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
         if port.is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
@@ -106,7 +108,7 @@ impl Place {
         let invalid = |why: &str| {
             Err(Error::new(ErrorKind::InvalidConfig, "open store")
                 .why(why)
-                .with("location", without_user(location))
+                .with("location", shown(location))
                 .fix("write s3://bucket/prefix"))
         };
         let Some(rest) = location.strip_prefix("//") else { return invalid("an S3 store is s3://bucket") };
@@ -120,6 +122,9 @@ impl Place {
         }
         if !bucket.chars().all(plain) || bucket.starts_with(['.', '-']) {
             return invalid("a bucket's name is letters, digits, dots and dashes");
+        }
+        if prefix.trim() != prefix {
+            return invalid("the prefix begins or ends with a space");
         }
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
         if prefix.len() + 1 + PAGE_NAME_LEN > KEY_LEN_MAX {
@@ -169,6 +174,16 @@ impl Place {
     pub(crate) fn namespace_of(&self, folder: &str) -> Option<Digest> {
         let name = folder.strip_prefix(&self.prefix)?.strip_suffix('/')?;
         if name.contains(|c: char| c.is_ascii_uppercase()) { None } else { name.parse().ok() }
+    }
+}
+
+/// What of a location may be told: nothing that follows a bucket's name and is no prefix, for it may be a secret.
+fn shown(location: &str) -> String {
+    let shown = without_secrets(location);
+    let is_end = |c: char| matches!(c, ';' | '&' | '#' | '?' | ',' | '=') || c.is_whitespace();
+    match shown.find(is_end) {
+        Some(at) => format!("{}***", &shown[..at]),
+        None => shown.into_owned(),
     }
 }
 

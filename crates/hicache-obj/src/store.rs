@@ -49,6 +49,7 @@ impl ObjStore {
         options: OPTIONS,
         stores: &[],
         open: |location, options| Ok(Arc::new(Self::open(location, ObjOptions::from_options(options)?)?)),
+        locate: |location| Place::parse(location).map(drop),
         check: |options| ObjOptions::from_options(options).map(drop),
     };
 

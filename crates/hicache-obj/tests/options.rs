@@ -135,3 +135,61 @@ fn b019_secrets_are_in_no_print_of_the_options() {
     let printed = format!("{:?}", parsed(&keys).unwrap());
     assert!(!printed.contains("hush"), "{printed}");
 }
+
+#[test]
+fn b019_a_location_that_is_no_bucket_is_refused_by_a_check_and_tells_no_secret() {
+    let said = |url: &str| {
+        let mut registry = hicache_core::StoreRegistry::default();
+        registry.register(hicache_obj::ObjStore::FACTORY);
+        let nothing = |_: &str| Ok(StoreOptions::default());
+        let checked = registry.check_with(url, StoreOptions::default(), &nothing);
+        let opened = registry.open(url, StoreOptions::default()).map(drop);
+        let shown = registry.redact(url);
+        for error in [checked.expect_err(url), opened.expect_err(url)] {
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error:?}");
+            assert!(!format!("{error:?} {shown}").contains("S3cr3t"), "{url}: {error:?} {shown}");
+        }
+        registry.check_with(url, StoreOptions::default(), &nothing).expect_err(url).to_string()
+    };
+    for url in [
+        "s3://USER:S3cr3t@bucket",
+        "s3://USER:S3c/S3cr3t@bucket/p",
+        "s3://S3cr3t@bucket",
+        "s3:USER:S3cr3t@bucket",
+        "s3://USER%3AS3cr3t%40bucket",
+        "s3://USER:S3cr3t?x@bucket",
+        "s3://bucket&secret_key=S3cr3t",
+        "s3://bucket/p&secret_key=S3cr3t",
+        "s3://bucket/p&secretkey=S3cr3t",
+        "s3://bucket/p;secrete_key=S3cr3t",
+        "s3://bucket;secret_key=S3cr3t",
+        "s3://bucket;S3cr3t",
+        "s3://bucket#S3cr3t",
+        "s3://bucket/secret_key=S3cr3t",
+        "s3://bucket/p#session_token=S3cr3t",
+        "s3://bucket/p secret_key=S3cr3t",
+        "s3://bucket/p%20secret_key=S3cr3t",
+        "s3://bucket%3Fsecret_key=S3cr3t",
+        "s3://bucket/p%3Fregion=x%26secret_key%3DS3cr3t",
+        "s3://bucket?region=x;secret_key=S3cr3t",
+        "s3://bucket?storage_class=x%3Bsecret_key=S3cr3t",
+        "s3://bucket?endpoint=http://h:9000;secret_key=S3cr3t",
+        "s3://bucket?endpoint=http://h:9000/%26secret_key=S3cr3t",
+        "s3://bucket?endpoint=http://USER:S3cr3t@h",
+        "s3://bucket?secret_key=a&S3cr3t=b",
+    ] {
+        said(url);
+    }
+    assert!(said("s3://bucket/p&secret_key=S3cr3t").contains("write ? before the first option"));
+    assert!(said("s3://USER:S3cr3t@bucket").contains("access_key and secret_key"));
+    for url in ["s3://bucket ", "s3://bucket/p ", "s3://bucket/%20p", "s3://bucket/p%0A"] {
+        said(url);
+    }
+}
+
+#[test]
+fn a_prefix_may_have_marks_that_are_no_options() {
+    for location in ["//b/a&b", "//b/a;b", "//b/a#b", "//b/team=llm/x", "//b/a b", "//b/u@h"] {
+        (hicache_obj::ObjStore::FACTORY.locate)(location).unwrap();
+    }
+}

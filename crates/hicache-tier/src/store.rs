@@ -12,7 +12,7 @@ use crate::tier::{Half, Place, Tier};
 use async_trait::async_trait;
 use hicache_core::{
     Alignment, Counters, Digest, Error, ErrorKind, Fallback, Health, Namespace, OptionSpec, Pending, Result,
-    Scan, StorageBackend, Store, StoreFactory, StoreOptions, Visitor,
+    Scan, StorageBackend, Store, StoreFactory, StoreOptions, Visitor, without_secrets,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,6 +66,7 @@ impl TierStore {
         options: OPTIONS,
         stores: TIERS,
         open: |location, options| open(location, options),
+        locate,
         check: |options| TierOptions::from_options(options).map(drop),
     };
 
@@ -105,12 +106,19 @@ fn open(location: &str, mut options: StoreOptions) -> Result<Arc<dyn Store>> {
     };
     let tiers = (tier(&FIRST), tier(&SECOND));
     let options = TierOptions::from_options(options)?;
-    if !location.is_empty() {
-        return Err(invalid("a tier: store has no location; its tiers are options".to_string())
-            .with("location", location));
-    }
+    locate(location)?;
     let [first, second] = late::open_both(tiers.0?, tiers.1?)?;
     Ok(Arc::new(TierStore::new(first, second, options)?))
+}
+
+fn locate(location: &str) -> Result<()> {
+    if location.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidConfig, "open store")
+        .why("a tier: store has no location; its tiers are options")
+        .with("location", without_secrets(location))
+        .fix("write tier:?first=URL&second=URL, with % in a URL as %25, ? as %3F and & as %26"))
 }
 
 impl Tiers {

@@ -16,7 +16,7 @@ const MEMORY_PART: u64 = 4;
 const FILE: &str = "file";
 
 /// What a path in a URL does not hold as it is.
-const IN_URL: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&');
+const IN_URL: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&').add(b'=');
 
 /// Everything besides the URL that says how a store is opened. Precedence, strongest first: flags, the URL's own
 /// query, the environment, the configuration file, defaults.
@@ -126,7 +126,8 @@ impl Opener {
         if factory.scheme == scheme { self.registry.location(url).map(Some) } else { Ok(None) }
     }
 
-    /// Checks every option that the store at `url` would be opened with, and touches nothing.
+    /// Checks the location, if there is one, and every option that the store at `url` would be opened with, and touches
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -148,6 +149,7 @@ impl Opener {
         let alone = Self { environment: Environment::default(), flags: Vec::new(), ..self.clone() };
         config.check(&self.registry)?;
         if let Some(url) = config.backend() {
+            self.registry.location(url)?;
             alone.check(url)?;
         }
         for scheme in config.schemes() {

@@ -262,6 +262,7 @@ fn b019_a_secret_is_not_among_what_holds() {
         options: &[TOKEN],
         stores: &[],
         open,
+        locate: MemoryStore::FACTORY.locate,
         check,
     });
     opener.flags = vec![("token".to_owned(), "S3cr3t/+Key=".to_owned())];
