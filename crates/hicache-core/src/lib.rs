@@ -45,7 +45,7 @@ pub use layout::{DType, Element, Geometry, HeadRange, LayerView, PageLayout, Pag
 pub use memory::MemoryStore;
 pub use namespace::{Digest, Identity, Namespace, Rank};
 pub use options::{COMMON_OPTIONS, CommonOptions, OptionSpec, Source, StoreOpener, StoreOptions};
-pub use outcome::{Expiry, Outcomes, Reply, replies};
+pub use outcome::{Expiry, LeadingRun, Outcomes, Reply, replies};
 pub use pending::Pending;
 pub use pool_set::{PoolGet, PoolLookup, PoolPages, PoolPut, PoolSet, Sidecar};
 pub use prefix::{Prefix, PrefixWait};

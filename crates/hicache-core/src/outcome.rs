@@ -66,6 +66,23 @@ impl<'a, T> IntoIterator for &'a Outcomes<T> {
     }
 }
 
+/// How many of a batch's keys, from the first on, are there one after another. It says nothing of those behind.
+#[derive(Clone, Debug, Default)]
+pub struct LeadingRun {
+    /// Keys that are there.
+    pub len: usize,
+    /// Why the next key could not be told of. Without it, the next is not there, or there is none.
+    pub error: Option<Error>,
+}
+
+impl LeadingRun {
+    /// That with which answers to every key begin.
+    pub fn of(answers: Outcomes<bool>) -> Self {
+        let len = answers.prefix_len(|there| *there);
+        Self { len, error: answers.into_iter().nth(len).and_then(Result::err) }
+    }
+}
+
 /// Starts a batch of `len` items: where each outcome goes, what resolves when all are there, and how to end the
 /// wait at a deadline.
 pub fn replies<T: Send + 'static>(len: usize) -> (Vec<Reply<T>>, Pending<Outcomes<T>>, Expiry) {

@@ -280,13 +280,18 @@ impl PoolSet {
     pub fn lookup(&self, keys: &[PageKey], call: Call) -> Pending<PoolLookup> {
         let len = keys.len();
         let ask = |backend: &Arc<dyn StorageBackend>| ((0..len).collect(), backend.batch_exists(keys, call));
-        let anchor = self.anchor.as_ref().map(ask);
+        // Of the anchor nothing counts but its leading run.
+        let anchor = self.anchor.as_ref().map(|anchor| anchor.leading_run(keys, call));
         let sidecars: Vec<(HitPolicy, Half<bool>)> =
             self.sidecars.iter().map(|sidecar| (sidecar.policy, ask(&sidecar.backend))).collect();
         started(async move {
             let mut first_error = None;
             let anchor = match anchor {
-                Some(half) => presence(len, half, &mut first_error).await,
+                Some(run) => {
+                    let run = run.await;
+                    first_error = run.error;
+                    (0..len).map(|index| index < run.len).collect()
+                }
                 None => vec![true; len],
             };
             let mut pools = Vec::with_capacity(sidecars.len());

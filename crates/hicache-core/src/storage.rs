@@ -1,6 +1,6 @@
 //! The contract of a backend: where pages go when they leave host memory.
 
-use crate::{Alignment, Outcomes, Page, PageKey, PageMut, Pending, Result, Stats};
+use crate::{Alignment, LeadingRun, Outcomes, Page, PageKey, PageMut, Pending, Result, Stats};
 use std::fmt;
 use std::time::Duration;
 
@@ -119,6 +119,13 @@ pub trait StorageBackend: fmt::Debug + Send + Sync + 'static {
 
     /// Asks which pages are there.
     fn batch_exists(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>>;
+
+    /// Asks how long the leading run of keys is whose pages are there: for whoever has no use for what lies behind a
+    /// miss. Where questions cost requests, the keys behind the first that is not there are not all asked for.
+    fn leading_run(&self, keys: &[PageKey], call: Call) -> Pending<LeadingRun> {
+        let answers = self.batch_exists(keys, call);
+        Pending::new(async move { LeadingRun::of(answers.await) })
+    }
 
     /// Removes pages; true where one was there.
     fn batch_remove(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>>;

@@ -3,14 +3,15 @@
 use crate::bucket::Bucket;
 use crate::crew::{Alarm, Crew, Job, Lane};
 use crate::known::{Known, Standing};
+use crate::leading::Asking;
 use crate::listing;
 use crate::objects::Objects;
 use crate::records::Records;
 use hicache_core::{
-    Alignment, Call, Capabilities, Counters, Deadline, Error, ErrorKind, Expiry, Get, Namespace, Outcomes,
-    Page, PageKey, Pending, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
+    Alignment, Call, Capabilities, Counters, Deadline, Error, ErrorKind, Expiry, Get, LeadingRun, Namespace,
+    Outcomes, Page, PageKey, Pending, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -48,16 +49,21 @@ impl View {
 
     /// Counts and answers.
     fn answer<T>(&self, reply: Reply<T>, outcome: Result<T>) {
-        match &outcome {
-            Err(error) if error.kind() == ErrorKind::Timeout => Counters::add(&self.counters.timeouts, 1),
-            Err(_) => Counters::add(&self.counters.errors, 1),
-            Ok(_) => (),
-        }
+        self.count(outcome.as_ref().err());
         reply.send(outcome);
+    }
+
+    pub(crate) fn count(&self, error: Option<&Error>) {
+        match error.map(Error::kind) {
+            Some(ErrorKind::Timeout) => Counters::add(&self.counters.timeouts, 1),
+            Some(_) => Counters::add(&self.counters.errors, 1),
+            None => (),
+        }
     }
 }
 
 /// A batch under way: what all of its jobs share.
+#[derive(Clone)]
 struct Batch {
     deadline: Option<Instant>,
     /// Answers those that wait in line when the deadline passes; called off with the last of the jobs.
@@ -70,6 +76,15 @@ impl ObjBackend {
     }
 
     fn begin(&self, call: Call, expiry: &Expiry) -> Batch {
+        let (expiry, view) = (expiry.clone(), Arc::clone(&self.view));
+        self.begin_with(call, move || {
+            let expired = expiry.expire(&late());
+            Counters::add(&view.counters.timeouts, expired as u64);
+        })
+    }
+
+    /// `expire` answers at the deadline.
+    fn begin_with(&self, call: Call, expire: impl FnOnce() + Send + 'static) -> Batch {
         let after = match call.deadline {
             Deadline::Store => self.view.bucket.options().common.deadline,
             Deadline::After(after) => after,
@@ -78,11 +93,7 @@ impl ObjBackend {
         let Some(deadline) = Instant::now().checked_add(after) else {
             return Batch { deadline: None, alarm: None };
         };
-        let (expiry, view) = (expiry.clone(), Arc::clone(&self.view));
-        let alarm = self.crew.at(deadline, move || {
-            let expired = expiry.expire(&late());
-            Counters::add(&view.counters.timeouts, expired as u64);
-        });
+        let alarm = self.crew.at(deadline, expire);
         Batch { deadline: Some(deadline), alarm: Some(Arc::new(alarm)) }
     }
 
@@ -171,6 +182,43 @@ impl ObjBackend {
     }
 }
 
+/// One question of a leading run, and then those that its answer lets others ask.
+fn question(crew: &Arc<Crew>, lane: Lane, batch: Batch, asking: Arc<Asking>, first: (usize, PageKey)) -> Job {
+    let crew = Arc::downgrade(crew);
+    Box::pin(async move {
+        let mut mine = VecDeque::from([first]);
+        while let Some((index, key)) = mine.pop_front() {
+            if batch.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                asking.end(late());
+            }
+            if asking.wants(index) {
+                asking.put(index, asking.view().objects(batch.deadline).exists(&key).await);
+            }
+            let more = asking.take();
+            let refused = match crew.upgrade() {
+                Some(crew) if !more.is_empty() => ask(&crew, lane, &batch, &asking, &more).is_err(),
+                _ => true,
+            };
+            // Where the line is full or closed, what was accepted is gone on with here.
+            mine.extend(more.into_iter().filter(|_| refused));
+        }
+    })
+}
+
+fn ask(
+    crew: &Arc<Crew>,
+    lane: Lane,
+    batch: &Batch,
+    asking: &Arc<Asking>,
+    keys: &[(usize, PageKey)],
+) -> Result<()> {
+    let job = |key: &(usize, PageKey)| question(crew, lane, batch.clone(), Arc::clone(asking), *key);
+    crew.submit(lane, keys.iter().map(job).collect()).map_err(|(error, jobs)| {
+        drop(jobs);
+        error
+    })
+}
+
 fn late() -> Error {
     Error::new(ErrorKind::Timeout, "wait for service").why("the batch's deadline passed").retryable()
 }
@@ -221,6 +269,25 @@ impl StorageBackend for ObjBackend {
             asked.into_iter().map(|(key, reply)| self.exists_job(&begun, key, reply)).collect()
         };
         self.submit(lane, jobs, outcomes, &expiry)
+    }
+
+    fn leading_run(&self, keys: &[PageKey], call: Call) -> Pending<LeadingRun> {
+        let is_there = |key: &&PageKey| self.view.known.of(key) == Standing::There;
+        let known = keys.iter().take_while(is_there).count();
+        let (mut replies, answer, _) = replies(1);
+        let reply = replies.pop().expect("one was asked for");
+        let asking = Arc::new(Asking::new(keys, known, Arc::clone(&self.view), reply));
+        let expiring = Arc::clone(&asking);
+        let batch = self.begin_with(call, move || expiring.end(late()));
+        let lane = Lane::read(call.priority);
+        match ask(&self.crew, lane, &batch, &asking, &asking.take()) {
+            Ok(()) => asking.settle(),
+            Err(error) => asking.end(error),
+        }
+        Pending::new(async move {
+            let answer = answer.await.into_iter().next().expect("one outcome for one reply");
+            answer.unwrap_or_else(|error| LeadingRun { len: 0, error: Some(error) })
+        })
     }
 
     fn batch_remove(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {

@@ -37,6 +37,7 @@ mod diagnosis;
 mod download;
 mod facts;
 mod known;
+mod leading;
 mod line;
 mod listing;
 mod objects;

@@ -43,6 +43,7 @@ checks! {
     batches::what_is_done_is_counted,
     misses::an_absent_page_is_a_miss,
     misses::a_page_of_a_miss_is_back_before_the_answer,
+    misses::a_leading_run_ends_before_its_first_miss,
     misses::a_removed_page_is_a_miss_and_can_be_set_again,
     misses::a_set_of_a_page_that_is_there_writes_nothing,
     round_trips::pages_of_every_layout_come_back_whole,

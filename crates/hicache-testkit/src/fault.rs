@@ -2,8 +2,8 @@
 
 use crate::pages::STALE;
 use hicache_core::{
-    Call, Capabilities, Error, Get, Outcomes, Page, PageKey, Pending, Put, Result, Stats, StorageBackend,
-    Stored, replies,
+    Call, Capabilities, Error, Get, LeadingRun, Outcomes, Page, PageKey, Pending, Put, Result, Stats,
+    StorageBackend, Stored, replies,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -151,6 +151,11 @@ impl StorageBackend for FaultBackend {
     fn batch_exists(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {
         let pass = |keys: Vec<PageKey>| self.inner.batch_exists(&keys, call);
         self.split(Operation::Exists, keys.to_vec(), |key| *key, || false, drop, pass)
+    }
+
+    fn leading_run(&self, keys: &[PageKey], call: Call) -> Pending<LeadingRun> {
+        let answers = self.batch_exists(keys, call);
+        Pending::new(async move { LeadingRun::of(answers.await) })
     }
 
     fn batch_remove(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {

@@ -2,7 +2,8 @@
 
 use crate::until;
 use hicache_core::{
-    Call, Capabilities, Get, Outcomes, Page, PageKey, Pending, Put, Stats, StorageBackend, Stored, replies,
+    Call, Capabilities, Get, LeadingRun, Outcomes, Page, PageKey, Pending, Put, Stats, StorageBackend,
+    Stored, replies,
 };
 use std::collections::VecDeque;
 use std::fmt;
@@ -137,6 +138,18 @@ impl StorageBackend for GateBackend {
     fn batch_exists(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {
         let (inner, keys) = (Arc::clone(&self.inner), keys.to_vec());
         self.gate.pass(keys.len(), move || inner.batch_exists(&keys, call))
+    }
+
+    fn leading_run(&self, keys: &[PageKey], call: Call) -> Pending<LeadingRun> {
+        let (inner, keys) = (Arc::clone(&self.inner), keys.to_vec());
+        let run = self.gate.pass(1, move || {
+            let run = inner.leading_run(&keys, call);
+            Pending::new(async move { [Ok(run.await)].into_iter().collect() })
+        });
+        Pending::new(async move {
+            let run = run.await.into_iter().next().expect("one outcome for one question");
+            run.unwrap_or_else(|error| LeadingRun { len: 0, error: Some(error) })
+        })
     }
 
     fn batch_remove(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {

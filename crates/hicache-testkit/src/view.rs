@@ -168,6 +168,18 @@ impl View {
         items(outcomes, keys.len()).into_iter().map(|outcome| outcome.expect("an answer")).collect()
     }
 
+    /// How many of `keys` are there, from the first on.
+    ///
+    /// # Panics
+    ///
+    /// If the key behind them could not be told of.
+    #[track_caller]
+    pub fn leading_run(&self, keys: &[PageKey]) -> usize {
+        let run = wait("leading_run", self.backend.leading_run(keys, self.call));
+        assert!(run.error.is_none(), "an answer: {:?}", run.error);
+        run.len
+    }
+
     /// Removes pages; which were there.
     ///
     /// # Panics

@@ -1,8 +1,8 @@
 //! The suite finds stores that break their promises, and the decorators do what they say.
 
 use hicache_core::{
-    Call, Capabilities, Error, ErrorKind, Get, MemoryStore, Outcomes, Page, PageKey, Pending, Put, Result,
-    Stats, StorageBackend, Store, Stored,
+    Call, Capabilities, Error, ErrorKind, Get, LeadingRun, MemoryStore, Outcomes, Page, PageKey, Pending,
+    Put, Result, Stats, StorageBackend, Store, Stored,
 };
 use hicache_testkit::fault::{Fault, FaultBackend, Item, Operation};
 use hicache_testkit::{DecoratedStore, Medium, Openers, Reopened, Subject, conformance, model};
@@ -145,6 +145,11 @@ impl StorageBackend for Wrong {
         let outcomes = self.inner.batch_exists(keys, call);
         let more = usize::from(self.how == How::TooMany);
         Pending::new(async move { outcomes.await.into_iter().chain((0..more).map(|_| Ok(true))).collect() })
+    }
+
+    fn leading_run(&self, keys: &[PageKey], call: Call) -> Pending<LeadingRun> {
+        let answers = self.batch_exists(keys, call);
+        Pending::new(async move { LeadingRun::of(answers.await) })
     }
 
     fn batch_remove(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {

@@ -8,8 +8,8 @@ use crate::store::{Carried, Tiers, closed};
 use crate::tier::{Half, Place, Verdict};
 use crate::{reads, removal, writes};
 use hicache_core::{
-    Call, Capabilities, Counters, Deadline, Error, ErrorKind, Get, Namespace, Outcomes, Page, PageKey,
-    Pending, Put, Result, Stats, StorageBackend, Stored, replies,
+    Call, Capabilities, Counters, Deadline, Error, ErrorKind, Get, LeadingRun, Namespace, Outcomes, Page,
+    PageKey, Pending, Put, Result, Stats, StorageBackend, Stored, replies,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -224,6 +224,20 @@ impl StorageBackend for TierBackend {
 
     fn batch_exists(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {
         self.accept(keys.len(), reads::exists(Arc::clone(&self.view), keys.to_vec(), call))
+    }
+
+    fn leading_run(&self, keys: &[PageKey], call: Call) -> Pending<LeadingRun> {
+        let (view, keys) = (Arc::clone(&self.view), keys.to_vec());
+        let run = self.accept(1, async move {
+            let run = reads::leading_run(Arc::clone(&view), keys, call).await;
+            let error: Result<()> = run.error.clone().map_or(Ok(()), Err);
+            view.count_errors(&[error]);
+            vec![Ok(run)]
+        });
+        Pending::new(async move {
+            let run = run.await.into_iter().next().expect("one outcome for one question");
+            run.unwrap_or_else(|error| LeadingRun { len: 0, error: Some(error) })
+        })
     }
 
     fn batch_remove(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {

@@ -3,7 +3,9 @@
 use crate::backend::{BEFORE_OTHER, LAST, View, both_failed};
 use crate::tier::{Place, is_final};
 use crate::writes::{self, Staged};
-use hicache_core::{Call, Counters, Error, Get, HostPool, Loan, Page, PageKey, PageMut, Result};
+use hicache_core::{
+    Call, Counters, Error, Get, HostPool, LeadingRun, Loan, Page, PageKey, PageMut, Pending, Result,
+};
 use std::sync::Arc;
 
 /// One item on its way through the tiers.
@@ -183,6 +185,49 @@ fn counted(view: &View, item: Item) -> Result<Option<Page>> {
         Err(_) => (),
     }
     outcome
+}
+
+/// How many of `keys` are there, from the first on: each in the first tier, or else in the second, of which nothing is
+/// asked behind a key that neither has.
+pub(crate) async fn leading_run(view: Arc<View>, keys: Vec<PageKey>, call: Call) -> LeadingRun {
+    let times = view.times(call);
+    let (asks_first, asks_second) = view.asks();
+    let given = times.left(BEFORE_OTHER.0);
+    let asked = view.ask((Place::First, asks_first), keys.len(), (call, given), |backend, call| {
+        backend.batch_exists(&keys, call)
+    });
+    let mut of_first = view.answers(asked, times.at(BEFORE_OTHER.1)).await;
+    let end = of_first.iter().position(|answer| answer.as_ref().is_err_and(is_final));
+    let error = end.and_then(|end| of_first.swap_remove(end).err());
+    let end = end.unwrap_or(keys.len());
+    let left: Vec<usize> = (0..end).filter(|index| !matches!(of_first[*index], Ok(true))).collect();
+    let asked_keys: Vec<PageKey> = left.iter().map(|index| keys[*index]).collect();
+    let given = times.left(LAST.1);
+    let questions = usize::from(!left.is_empty());
+    let asked = view.ask((Place::Second, asks_second), questions, (call, given), |backend, call| {
+        let run = backend.leading_run(&asked_keys, call);
+        Pending::new(async move {
+            let told = |run: LeadingRun| match run.error {
+                Some(error) if run.len == 0 => Err(error),
+                _ => Ok(run),
+            };
+            [told(run.await)].into_iter().collect()
+        })
+    });
+    let of_second = match view.answers(asked, times.at(16)).await.pop() {
+        Some(answer) => answer.unwrap_or_else(|error| LeadingRun { len: 0, error: Some(error) }),
+        None => LeadingRun::default(),
+    };
+    let mut fault = |place: usize| std::mem::replace(&mut of_first[left[place]], Ok(true)).err();
+    for _ in (0..of_second.len).filter_map(&mut fault) {
+        view.degraded();
+    }
+    if of_second.len == left.len() {
+        return LeadingRun { len: end, error };
+    }
+    let answer: Result<Option<()>> = of_second.error.map_or(Ok(None), Err);
+    let ended = after_second(&view, fault(of_second.len), answer);
+    LeadingRun { len: left[of_second.len], error: ended.err() }
 }
 
 /// Asks which pages are there: in the first tier, or else in the second.

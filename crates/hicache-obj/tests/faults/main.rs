@@ -9,6 +9,7 @@ mod credentials;
 mod existence;
 mod expect;
 mod keys;
+mod leading;
 mod passed_on;
 mod ranges;
 mod refusals;

@@ -27,6 +27,25 @@ pub fn a_page_of_a_miss_is_back_before_the_answer(subject: &Subject) {
     }
 }
 
+/// As long as single questions say, whatever lies behind the miss.
+pub fn a_leading_run_ends_before_its_first_miss(subject: &Subject) {
+    let medium = subject.fresh();
+    let view = View::open(&medium, "leading", pages::opaque(512), 200);
+    let keys = pages::keys(0..200);
+    assert_eq!((view.leading_run(&keys), view.leading_run(&[])), (0, 0), "nothing is there");
+    view.write(&keys);
+    for missing in [199, 150, 64, 17, 16, 15, 1, 0] {
+        view.remove(&[keys[missing]]);
+        for asked in [&keys[..], &keys[..missing], &keys[missing..]] {
+            let told = view.exists(asked).into_iter().take_while(|there| *there).count();
+            assert_eq!(view.leading_run(asked), told, "of {} keys without number {missing}", asked.len());
+        }
+        let twice = [keys[2], keys[2], keys[missing], keys[2]];
+        assert_eq!(view.leading_run(&twice), 2, "each mention counts");
+    }
+    view.rest();
+}
+
 /// A removed key is as absent as one that never was.
 pub fn a_removed_page_is_a_miss_and_can_be_set_again(subject: &Subject) {
     let medium = subject.fresh();
