@@ -9,6 +9,9 @@ use hicache_core::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// What a tier is called that is not open, in its own account.
+pub(crate) const NOT_OPEN: &str = "store";
+
 /// A store that is opened when it is there again: whoever asks for a backend tries, every so often.
 #[derive(Debug)]
 pub(crate) struct LateStore {
@@ -123,7 +126,7 @@ impl Store for LateStore {
                 health.writable = false;
                 health
                     .fallbacks
-                    .push(Fallback { what: "store", why: format!("it could not be opened: {error}") });
+                    .push(Fallback { what: NOT_OPEN, why: format!("it could not be opened: {error}") });
                 health
             }
         }

@@ -1,5 +1,6 @@
 //! One of the two stores, and whether it is worth asking.
 
+use crate::late::NOT_OPEN;
 use hicache_core::{
     Call, Deadline, Error, ErrorKind, Fallback, Namespace, Outcomes, PageKey, Pending, Priority, Result,
     StorageBackend, Store,
@@ -148,9 +149,11 @@ impl Tier {
             what: fallback.what,
             why: format!("the {name} tier: {}", fallback.why),
         };
+        // Why no pages can go to a tier that could not be opened is in what it says itself.
+        let is_open = health.fallbacks.iter().all(|one| one.what != NOT_OPEN);
         let mut all: Vec<Fallback> = health.fallbacks.into_iter().map(own).collect();
         let what = self.place.what();
-        if !health.writable {
+        if !health.writable && is_open {
             all.push(Fallback {
                 what,
                 why: "it takes no pages: its medium is read-only, or gone".to_string(),

@@ -48,6 +48,8 @@ fn a_tier_that_is_lost_when_the_whole_is_opened_degrades_it_and_is_opened_when_i
     assert!(view.exists(&pages::keys(0..1))[0]);
     assert_eq!(view.backend.stats().degraded, 1);
     assert!(told(&view, "store") && told(&view, "second tier"), "{:?}", view.store.health());
+    let takes_none = |one: &hicache_core::Fallback| one.why.contains("takes no pages");
+    assert!(!view.store.health().fallbacks.iter().any(takes_none), "{:?}", view.store.health());
     let removed = view.backend.remove(pages::keys(0..1)[0]).wait();
     assert_eq!(removed.unwrap_err().kind(), ErrorKind::Unavailable, "removals are strict");
     broken.store(false, Ordering::SeqCst);
