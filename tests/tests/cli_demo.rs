@@ -156,6 +156,8 @@ fn the_doctor_looks_without_making_anything() {
         "o_direct",
         "dio_mem_align",
         "dio_offset_align",
+        "free_space",
+        "free_inodes",
         "io_uring",
         "huge_pages_2mb",
         "huge_pages_1gb",
@@ -165,8 +167,6 @@ fn the_doctor_looks_without_making_anything() {
         "cgroup_memory",
         "memlock",
         "nofile",
-        "free_space",
-        "free_inodes",
     ];
     let store = home.url("no/such/store");
     let told = home.run(["doctor", "--json", "--backend", &store]).ended(0).json();

@@ -308,7 +308,7 @@ pub(crate) fn default_folder() -> Result<PathBuf> {
     })
 }
 
-fn default_url() -> Result<String> {
+pub(crate) fn default_url() -> Result<String> {
     file_url(&default_folder()?)
 }
 

@@ -99,4 +99,4 @@ pub use hicache_core::{
     StoreRegistry, Stored, Strides, UsablePrefix, Visitor, get_allocator_type, namespace_seed, parse_bool,
     parse_count, parse_duration, parse_size, replies, split_budget, usable_prefix,
 };
-pub use opener::{Opener, memory_available, open, registry};
+pub use opener::{Opener, TierPlace, memory_available, open, registry};

@@ -2,7 +2,7 @@
 
 use crate::{
     AllocatorType, COMMON_OPTIONS, CommonOptions, ConfigFile, EffectiveOption, Environment, Error, ErrorKind,
-    Machine, MemoryStore, Result, Source, Store, StoreFactory, StoreOptions, StoreRegistry,
+    Machine, MemoryStore, OptionSpec, Result, Source, Store, StoreFactory, StoreOptions, StoreRegistry,
     get_allocator_type,
 };
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -32,6 +32,18 @@ pub struct Opener {
     pub flags: Vec<(String, String)>,
     /// Only a store that is there is opened, and no new one made.
     pub existing: bool,
+}
+
+/// One of the stores that a store is made of.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TierPlace {
+    /// The whole's option that names it.
+    pub name: &'static str,
+    /// Its URL. It may hold secrets.
+    pub url: String,
+    /// Every option that it would be opened with, each with its source.
+    pub options: StoreOptions,
 }
 
 /// With every kind of store of this build, and nothing else said.
@@ -185,10 +197,10 @@ impl Opener {
     pub fn effective(&self, url: &str) -> Result<Vec<EffectiveOption>> {
         self.check(url)?;
         let (factory, _) = self.registry.factory(url)?;
-        let mut all = self.effective_of(None, url, self.beside(factory.scheme)?)?;
-        let beside = |scheme: &str| self.beside_tier(scheme);
-        for (spec, url, options) in self.registry.tiers_with(url, self.beside(factory.scheme)?, &beside)? {
-            all.extend(self.effective_of(Some(spec.name), &url, options)?);
+        let mut all = self.effective_of(None, &self.options(url)?, factory);
+        for tier in self.tiers(url)? {
+            let (factory, _) = self.registry.factory(&tier.url)?;
+            all.extend(self.effective_of(Some(tier.name), &tier.options, factory));
         }
         Ok(all)
     }
@@ -196,13 +208,27 @@ impl Opener {
     fn effective_of(
         &self,
         tier: Option<&'static str>,
-        url: &str,
-        beside: StoreOptions,
-    ) -> Result<Vec<EffectiveOption>> {
-        let (factory, _) = self.registry.factory(url)?;
-        let options = self.registry.options(url, beside)?;
+        options: &StoreOptions,
+        factory: &StoreFactory,
+    ) -> Vec<EffectiveOption> {
         let specs = factory.options.iter().chain(COMMON_OPTIONS);
-        Ok(specs.map(|spec| EffectiveOption::of(&self.registry, factory, tier, *spec, &options)).collect())
+        specs.map(|spec| EffectiveOption::of(&self.registry, factory, tier, *spec, options)).collect()
+    }
+
+    /// The stores that the one at `url` is made of; none where it is not made of others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::check`], but for the options' values.
+    pub fn tiers(&self, url: &str) -> Result<Vec<TierPlace>> {
+        let (factory, _) = self.registry.factory(url)?;
+        let beside = |scheme: &str| self.beside_tier(scheme);
+        let tiers = self.registry.tiers_with(url, self.beside(factory.scheme)?, &beside)?;
+        let tier = |(spec, url, options): (&OptionSpec, String, StoreOptions)| {
+            let options = self.registry.options(&url, options)?;
+            Ok(TierPlace { name: spec.name, url, options })
+        };
+        tiers.into_iter().map(tier).collect()
     }
 
     /// Which memory host pools for the store at `url` are made of.

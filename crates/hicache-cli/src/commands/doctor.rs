@@ -2,12 +2,13 @@
 
 use crate::args::Place;
 use crate::failure::{Ending, Failure, Result};
-use crate::output::{self, Output};
+use crate::output::Output;
 use crate::session;
-use hicache::Machine;
+use hicache::{Machine, Opener};
 use serde::Serialize;
 use serde_json::json;
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
 mod directory;
 mod limits;
@@ -20,50 +21,86 @@ mod service;
 /// One row: what was looked at, whether it is as wanted, and what makes it so.
 #[derive(Debug, Serialize)]
 struct Check {
-    name: &'static str,
+    /// Of a tier, `second.writable`.
+    name: Cow<'static, str>,
     ok: bool,
     found: String,
     wanted: String,
     fix: String,
 }
 
+/// A store to look at, which may be one of those that another is made of.
+#[cfg_attr(
+    not(feature = "obj"),
+    allow(dead_code, reason = "only a bucket is asked with its URL and options")
+)]
+struct Looked {
+    tier: Option<&'static str>,
+    /// Without secrets.
+    shown: String,
+    url: String,
+    options: hicache::StoreOptions,
+    /// The directory that a file store would use; `None` for other stores.
+    folder: Option<PathBuf>,
+}
+
 impl Check {
     /// What is as wanted needs no fix.
     fn new(name: &'static str, ok: bool, found: String, wanted: String, fix: String) -> Self {
-        Self { name, ok, found, wanted, fix: if ok { String::new() } else { fix } }
+        Self { name: name.into(), ok, found, wanted, fix: if ok { String::new() } else { fix } }
     }
 }
 
 pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
-    let wanted = wanted_folder(place)?;
-    let folder = wanted.as_ref().and_then(|wanted| wanted.ancestors().find(|folder| folder.is_dir()));
-    let mut checks = Vec::new();
-    if let Some(folder) = folder {
-        directory::files(folder, &mut checks);
+    let (opener, url) = session::named(place, session::Absent::Refuse)?;
+    let url = url.map_or_else(|| opener.url(), |url| Ok(Some(url)))?;
+    let stores = match url {
+        Some(url) => looked_at(&opener, url)?,
+        None => vec![Looked::at(&opener, None, session::default_url()?, opener.options("file:")?)?],
+    };
+    let mut rows: Vec<Vec<Check>> = stores.iter().map(|_| Vec::new()).collect();
+    let mut of_machine = Vec::new();
+    for (store, checks) in stores.iter().zip(&mut rows) {
+        if let Some(folder) = store.nearest() {
+            directory::files(folder, checks);
+            directory::space(folder, checks);
+        }
+        #[cfg(feature = "obj")]
+        service::rows(&opener, store, checks)?;
+        if let Some(tier) = store.tier {
+            checks.iter_mut().for_each(|check| check.name = format!("{tier}.{}", check.name).into());
+        }
     }
     #[cfg(feature = "file")]
-    rings::rows(&mut checks);
-    memory::rows(&Machine::default(), &mut checks);
-    limits::rows(&mut checks);
-    if let Some(folder) = folder {
-        directory::space(folder, &mut checks);
-    }
-    #[cfg(feature = "obj")]
-    service::rows(place, &mut checks)?;
-    for tier in tiers(place)?.iter().filter(|_| !output.is_quiet()) {
-        output::note(format_args!("note: this tier was not looked at; for it: hicache doctor {tier}"));
-    }
+    rings::rows(&mut of_machine);
+    memory::rows(&Machine::default(), &mut of_machine);
+    limits::rows(&mut of_machine);
     if output.is_json() {
+        let checks: Vec<Check> = rows.into_iter().flatten().chain(of_machine).collect();
         output.document(&json!({ "checks": checks }))?;
         return Ok(Ending::Done);
     }
-    if let (Some(wanted), Some(folder)) = (&wanted, folder) {
-        output.line(if wanted == folder {
-            format!("directory {}", folder.display())
-        } else {
-            format!("nearest existing directory {} (for {})", folder.display(), wanted.display())
-        })?;
+    for (store, checks) in stores.iter().zip(rows) {
+        if let Some(tier) = store.tier {
+            output.line(format_args!("{tier} tier {}", store.shown))?;
+        }
+        if let (Some(wanted), Some(folder)) = (&store.folder, store.nearest()) {
+            output.line(if wanted == folder {
+                format!("directory {}", folder.display())
+            } else {
+                format!("nearest existing directory {} (for {})", folder.display(), wanted.display())
+            })?;
+        }
+        print(checks, output)?;
     }
+    if stores.iter().any(|store| store.tier.is_some()) {
+        output.line("this machine")?;
+    }
+    print(of_machine, output)?;
+    Ok(Ending::Done)
+}
+
+fn print(checks: Vec<Check>, output: &mut Output) -> Result<()> {
     for check in checks {
         let mark = if check.ok { "ok  " } else { "MISS" };
         let Check { name, found, wanted, fix, .. } = &check;
@@ -72,33 +109,35 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
             output.line(format_args!("     {:<17} fix: {fix}", ""))?;
         }
     }
-    Ok(Ending::Done)
+    Ok(())
 }
 
-/// The flags that name each store that the one of `place` is made of, without secrets.
-fn tiers(place: &Place) -> Result<Vec<String>> {
-    let (opener, url) = session::named(place, session::Absent::Refuse)?;
-    let Some(url) = url.map_or_else(|| opener.url(), |url| Ok(Some(url)))? else { return Ok(Vec::new()) };
-    let (factory, _) = opener.registry.factory(&url)?;
-    if factory.stores.is_empty() {
-        return Ok(Vec::new());
+/// The store at `url`, or those that it is made of: each as if it were given alone.
+fn looked_at(opener: &Opener, url: String) -> Result<Vec<Looked>> {
+    let tiers = opener.tiers(&url)?;
+    if tiers.is_empty() {
+        let options = opener.options(&url)?;
+        return Ok(vec![Looked::at(opener, None, url, options)?]);
     }
-    let options = opener.options(&url)?;
-    let urls = factory.stores.iter().map(|spec| options.get(spec, |text| Ok(text.to_owned())));
-    let urls = urls.collect::<hicache::Result<Vec<_>>>()?;
-    Ok(urls.into_iter().flatten().map(|url| session::flags(&opener, &url)).collect())
+    opener.check(&url)?;
+    tiers.into_iter().map(|tier| Looked::at(opener, Some(tier.name), tier.url, tier.options)).collect()
 }
 
-/// The directory that a file store would use; `None` for other stores.
-fn wanted_folder(place: &Place) -> Result<Option<PathBuf>> {
-    let wanted = match &session::named_url(place)? {
-        Some(url) => match session::folder_of(url)? {
-            Some(folder) => folder,
-            None => return Ok(None),
-        },
-        None => session::default_folder()?,
-    };
-    let wanted =
-        std::path::absolute(&wanted).map_err(Failure::file(format!("look at {}", wanted.display())))?;
-    Ok(Some(wanted))
+impl Looked {
+    fn at(
+        opener: &Opener,
+        tier: Option<&'static str>,
+        url: String,
+        options: hicache::StoreOptions,
+    ) -> Result<Self> {
+        let folder = session::folder_of(&url)?.map(|folder| {
+            std::path::absolute(&folder).map_err(Failure::file(format!("look at {}", folder.display())))
+        });
+        Ok(Self { tier, shown: opener.registry.redact(&url), folder: folder.transpose()?, url, options })
+    }
+
+    /// What is there of its directory.
+    fn nearest(&self) -> Option<&Path> {
+        self.folder.as_ref()?.ancestors().find(|folder| folder.is_dir())
+    }
 }

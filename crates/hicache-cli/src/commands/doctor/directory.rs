@@ -16,7 +16,7 @@ const INODES_WANTED: u64 = 100_000;
 pub(super) fn files(folder: &Path, checks: &mut Vec<Check>) {
     let made = tempfile::tempfile_in(folder);
     checks.push(Check {
-        name: "writable",
+        name: "writable".into(),
         ok: made.is_ok(),
         found: made
             .as_ref()
@@ -27,7 +27,7 @@ pub(super) fn files(folder: &Path, checks: &mut Vec<Check>) {
     match made {
         Ok(file) => direct(&file, checks),
         Err(_) => checks.extend(DIRECT_CHECKS.map(|name| Check {
-            name,
+            name: name.into(),
             ok: false,
             found: "not tried".to_owned(),
             wanted: "a file to try it on".to_owned(),
@@ -65,14 +65,14 @@ fn direct(file: &File, checks: &mut Vec<Check>) {
     let refused = write_direct(file, told).err();
     let [o_direct, of_memory, of_offset] = DIRECT_CHECKS;
     checks.push(Check {
-        name: o_direct,
+        name: o_direct.into(),
         ok: refused.is_none(),
         found: refused.clone().unwrap_or_else(|| "works".to_owned()),
         wanted: "works".to_owned(),
         fix: if refused.is_none() { String::new() } else { fix.clone() },
     });
     let base_page = Alignment::base_page().bytes() as u32;
-    let mut align = |name, value: Option<u32>| {
+    let mut align = |name: &'static str, value: Option<u32>| {
         let ok = refused.is_none() && value.is_none_or(|value| (1..=base_page).contains(&value));
         let found = match (refused.is_some(), value) {
             (true, _) => "none".to_owned(),
@@ -80,7 +80,7 @@ fn direct(file: &File, checks: &mut Vec<Check>) {
             (false, Some(value)) => value.to_string(),
         };
         let fix = if ok { String::new() } else { fix.clone() };
-        checks.push(Check { name, ok, found, wanted: format!("at most {base_page}"), fix });
+        checks.push(Check { name: name.into(), ok, found, wanted: format!("at most {base_page}"), fix });
     };
     align(of_memory, told.map(|(memory, _)| memory));
     align(of_offset, told.map(|(_, offset)| offset));
@@ -118,16 +118,17 @@ fn write_direct(file: &File, told: Option<(u32, u32)>) -> Result<(), String> {
 /// Of the file system that holds the folder.
 pub(super) fn space(folder: &Path, checks: &mut Vec<Check>) {
     let told = rustix::fs::statvfs(folder);
-    let mut check = |name, found: Result<u64, String>, wanted: u64, show: fn(u64) -> String, fix: &str| {
-        let ok = found.as_ref().is_ok_and(|found| *found >= wanted);
-        checks.push(Check {
-            name,
-            ok,
-            found: found.map_or_else(|error| error, show),
-            wanted: format!("{} or more", show(wanted)),
-            fix: if ok { String::new() } else { fix.to_owned() },
-        });
-    };
+    let mut check =
+        |name: &'static str, found: Result<u64, String>, wanted: u64, show: fn(u64) -> String, fix: &str| {
+            let ok = found.as_ref().is_ok_and(|found| *found >= wanted);
+            checks.push(Check {
+                name: name.into(),
+                ok,
+                found: found.map_or_else(|error| error, show),
+                wanted: format!("{} or more", show(wanted)),
+                fix: if ok { String::new() } else { fix.to_owned() },
+            });
+        };
     let bytes = |len| Size(len).to_string();
     let free = told.as_ref().map(|told| told.f_bavail * told.f_frsize).map_err(ToString::to_string);
     check("free_space", free, SPACE_WANTED, bytes, "free space there, or use a larger file system");

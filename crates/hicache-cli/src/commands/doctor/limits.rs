@@ -9,17 +9,18 @@ const FILES_WANTED: u64 = 4096;
 const MEMLOCK_WANTED: u64 = 64 << 10;
 
 pub(super) fn rows(checks: &mut Vec<Check>) {
-    let mut limit = |name, resource, wanted: u64, wanted_text: &str, show: fn(u64) -> String, fix: &str| {
-        let current = rustix::process::getrlimit(resource).current;
-        let ok = current.is_none_or(|current| current >= wanted);
-        checks.push(Check {
-            name,
-            ok,
-            found: current.map_or_else(|| "unlimited".to_owned(), show),
-            wanted: wanted_text.to_owned(),
-            fix: if ok { String::new() } else { fix.to_owned() },
-        });
-    };
+    let mut limit =
+        |name: &'static str, resource, wanted: u64, wanted_text: &str, show: fn(u64) -> String, fix: &str| {
+            let current = rustix::process::getrlimit(resource).current;
+            let ok = current.is_none_or(|current| current >= wanted);
+            checks.push(Check {
+                name: name.into(),
+                ok,
+                found: current.map_or_else(|| "unlimited".to_owned(), show),
+                wanted: wanted_text.to_owned(),
+                fix: if ok { String::new() } else { fix.to_owned() },
+            });
+        };
     let bytes = |len| Size(len).to_string();
     limit(
         "memlock",

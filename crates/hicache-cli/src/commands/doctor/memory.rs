@@ -243,7 +243,7 @@ mod tests {
     fn every_row_is_there_once_and_says_what_to_do() {
         let mut checks = Vec::new();
         rows(&Machine::default(), &mut checks);
-        let names: Vec<_> = checks.iter().map(|check| check.name).collect();
+        let names: Vec<_> = checks.iter().map(|check| check.name.clone()).collect();
         assert_eq!(names, ["huge_pages_2mb", "huge_pages_1gb", "thp", "dev_shm", "numa", "cgroup_memory"]);
         for check in checks {
             assert_eq!(check.ok, check.fix.is_empty(), "{check:?}");
