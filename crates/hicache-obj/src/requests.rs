@@ -11,6 +11,7 @@ use aws_sdk_s3::primitives::{ByteStream, SdkBody};
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart, ServerSideEncryption, StorageClass};
 use hicache_core::{Checksum, Namespace, Page, PageKey, Put};
 use std::ops::Range;
+use std::time::Instant;
 
 /// The condition that nothing is there.
 const ANY: &str = "*";
@@ -193,13 +194,20 @@ impl Bucket {
 
     /// The next bytes of a body.
     pub(crate) async fn frame(&self, body: &mut ByteStream) -> Result<Option<bytes::Bytes>, Trouble> {
-        match tokio::time::timeout(self.options().read_timeout, body.next()).await {
+        let since = Instant::now();
+        let listening = self.breaker().listen(|| since);
+        let next = tokio::time::timeout(self.options().read_timeout, body.next()).await;
+        listening.ended();
+        match next {
             Err(_) => Err(Trouble::new(Kind::Stalled, "the body stood still")),
             Ok(Some(Err(error))) => Err(Trouble::new(
                 Kind::Outage,
                 format!("the body broke off: {}", crate::trouble::chain(&error)),
             )),
-            Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
+            Ok(Some(Ok(bytes))) => {
+                self.breaker().heard();
+                Ok(Some(bytes))
+            }
             Ok(None) => Ok(None),
         }
     }
@@ -327,8 +335,11 @@ impl Bucket {
     /// Waits as long as bytes move.
     async fn moving<T>(&self, progress: &Progress, work: impl Future<Output = T>) -> Result<T, Trouble> {
         let limit = self.options().read_timeout;
+        let listening = self.breaker().listen(|| progress.last());
         let stalled = || Trouble::new(Kind::Stalled, "the service stood still: no byte was sent or received");
-        progress.follow(limit, work).await.ok_or_else(stalled)
+        let followed = progress.follow(limit, work).await.ok_or_else(stalled);
+        listening.ended();
+        followed
     }
 
     fn checksum_header(&self, checksum: Option<u64>) -> Option<String> {

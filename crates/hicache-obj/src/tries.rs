@@ -153,8 +153,8 @@ impl<'a> Tries<'a> {
     fn give_up(&mut self, mut trouble: Trouble) -> Trouble {
         if let Some(pass) = self.pass.take() {
             match trouble.kind {
-                // Of a deadline that ends the first attempt, nobody can say whether an answer was near.
                 Kind::Outage | Kind::Stalled | Kind::Late if self.unanswered => pass.failed(&trouble.why),
+                Kind::Late => pass.cut_off(&trouble.why, self.bucket.options().read_timeout),
                 _ if trouble.is_answer() => pass.answered(),
                 _ => drop(pass),
             }

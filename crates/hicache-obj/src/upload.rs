@@ -80,6 +80,12 @@ impl Progress {
         self.0.unsent.fetch_sub(len, Ordering::AcqRel);
     }
 
+    /// When something last moved.
+    pub(crate) fn last(&self) -> std::time::Instant {
+        let after = Duration::from_millis(self.0.last.load(Ordering::Relaxed));
+        self.0.start.into_std() + after
+    }
+
     /// Waits for `work` as long as something moves: `None` when nothing has for `limit`. A page that is not sent whole
     /// when the waiting ends is not sent any further.
     pub(crate) async fn follow<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {

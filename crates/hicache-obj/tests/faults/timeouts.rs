@@ -208,6 +208,52 @@ fn a_set_does_not_wait_for_the_record_that_another_asks_for_beyond_its_own_deadl
 }
 
 #[test]
+fn deadlines_that_are_shorter_than_the_read_timeout_do_not_keep_a_hanging_server_asked_for_ever() {
+    bounded(|| {
+        let stage = Stage::settled(65_536, Settings::default(), |options| options.read_timeout = 2 * SECOND);
+        stage.on_pages(|_, _| Action::normal().wait(20 * SECOND));
+        let call = Call { deadline: Deadline::After(SECOND / 2), ..Call::default() };
+        let ask = |n| {
+            let into = stage.pool.alloc(1).unwrap().remove(0);
+            let (got, took) =
+                timed(|| stage.backend.batch_get(vec![Get { key: pages::key(n), into }], call).wait());
+            (got.into_iter().next().unwrap().unwrap_err().kind(), took)
+        };
+        let kinds: Vec<ErrorKind> = (0..8).map(|n| ask(n).0).collect();
+        let late = kinds.iter().take_while(|kind| **kind == ErrorKind::Timeout).count();
+        assert!((4..=5).contains(&late), "it is given the read timeout, in parts: {kinds:?}");
+        assert!(kinds[late..].iter().all(|kind| *kind == ErrorKind::Unavailable), "{kinds:?}");
+        assert!(ask(9).1 < SECOND / 4, "nobody waits for it");
+        stage.stub.disconnect();
+        stage.goes_on();
+    });
+}
+
+#[test]
+fn a_server_that_answers_now_and_then_or_trickles_is_asked_whatever_deadlines_cut_off() {
+    bounded(|| {
+        let stage = Stage::settled(65_536, Settings::default(), |options| options.read_timeout = SECOND);
+        stage.set(1).unwrap();
+        let call = Call { deadline: Deadline::After(SECOND / 2), ..Call::default() };
+        let scripts: [fn(usize) -> Action; 2] = [
+            |n| if n % 2 == 0 { Action::normal().wait(20 * SECOND) } else { Action::normal() },
+            |_| Action::normal().pace(1_024, SECOND / 5),
+        ];
+        for (index, script) in scripts.into_iter().enumerate() {
+            stage.on_pages(move |_, n| script(n));
+            for turn in 0..8 {
+                let into = stage.pool.alloc(1).unwrap().remove(0);
+                let got = stage.backend.batch_get(vec![Get { key: pages::key(1), into }], call).wait();
+                let refused = got.first_error().is_some_and(|error| error.kind() == ErrorKind::Unavailable);
+                assert!(!refused, "{index}, {turn}: {got:?}");
+            }
+            stage.stub.disconnect();
+            stage.goes_on();
+        }
+    });
+}
+
+#[test]
 fn a_server_that_stands_still_is_not_asked_for_a_while_also_when_deadlines_end_the_attempts() {
     bounded(|| {
         let stage = Stage::settled(65_536, Settings::default(), |options| {
