@@ -33,6 +33,8 @@ pub(crate) struct Bucket {
     gives_checksum: AtomicBool,
     /// Uploads are conditional on nothing being there.
     gives_condition: AtomicBool,
+    /// Many objects are removed by one request.
+    deletes_many: AtomicBool,
     /// Reads refused since one was granted.
     forbidden: AtomicU64,
     fallbacks: Mutex<Vec<Fallback>>,
@@ -54,6 +56,7 @@ impl Bucket {
             breaker: Breaker::default(),
             gives_checksum: AtomicBool::new(gives_checksum),
             gives_condition: AtomicBool::new(true),
+            deletes_many: AtomicBool::new(true),
             forbidden: AtomicU64::new(0),
             fallbacks: Mutex::default(),
         })
@@ -93,6 +96,18 @@ impl Bucket {
 
     pub(crate) fn gives_condition(&self) -> bool {
         self.gives_condition.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn deletes_many(&self) -> bool {
+        self.deletes_many.load(Ordering::Relaxed)
+    }
+
+    /// Removes objects one by one from now on.
+    pub(crate) fn deletes_singly(&self, refused: &str) {
+        if self.deletes_many.swap(false, Ordering::Relaxed) {
+            let why = format!("the service refuses to remove many objects at once ({refused}): one by one");
+            self.tell("delete_objects", why);
+        }
     }
 
     /// What was asked for and not got, and what holds the store up now.

@@ -45,6 +45,7 @@ mod options;
 mod parts;
 mod place;
 mod records;
+mod removal;
 mod requests;
 mod scan;
 mod store;

@@ -5,11 +5,14 @@ use crate::facts::{Facts, Flaw, NAME};
 use crate::options::Encryption;
 use crate::trouble::{Kind, Trouble};
 use crate::upload::{PageBody, Progress};
+use aws_sdk_s3::operation::delete_objects::DeleteObjectsOutput;
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::primitives::{ByteStream, SdkBody};
-use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart, ServerSideEncryption, StorageClass};
-use hicache_core::{Checksum, Namespace, Page, PageKey, Put};
+use aws_sdk_s3::types::{
+    CompletedMultipartUpload, CompletedPart, Delete, ObjectIdentifier, ServerSideEncryption, StorageClass,
+};
+use hicache_core::{Checksum, ErrorKind, Namespace, Page, PageKey, Put};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -234,6 +237,17 @@ impl Bucket {
             Err(trouble) if trouble.kind == Kind::Absent => Ok(()),
             deleted => deleted.map(drop),
         }
+    }
+
+    /// Removes objects, there or not, up to 1,000 of them. What the answer says of each is still to be read.
+    pub(crate) async fn delete_many(&self, names: &[String]) -> Result<DeleteObjectsOutput, Trouble> {
+        let object = |name: &String| ObjectIdentifier::builder().key(name).build();
+        let objects: Result<Vec<_>, _> = names.iter().map(object).collect();
+        let wanted = objects.and_then(|objects| Delete::builder().set_objects(Some(objects)).build());
+        let wanted = wanted.map_err(|error| Trouble::new(Kind::Refused(ErrorKind::Io), error.to_string()))?;
+        let request = self.client().delete_objects().bucket(self.name()).delete(wanted);
+        let progress = Progress::new();
+        self.moving(&progress, request.send()).await?.map_err(Trouble::of)
     }
 
     /// Lists up to `most` objects from a place on: names under `prefix`, or with a delimiter, the folders there.

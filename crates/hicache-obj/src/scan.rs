@@ -6,19 +6,16 @@ use crate::facts::{Facts, Flaw};
 use crate::listing::{digests, len_of, list};
 use crate::place::Named;
 use crate::records;
+use crate::removal::{remove, remove_all};
 use crate::requests::Seen;
 use crate::tail;
 use crate::tries::{Ask, Tries};
 use crate::trouble::{Kind, Trouble};
 use aws_sdk_s3::types::Object;
-use futures_util::{StreamExt, TryStreamExt, stream};
 use hicache_core::{Counters, Depth, Digest, Found, Namespace, PageKey, Result, Scan, State, Visitor};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::SystemTime;
-
-/// Objects removed at once.
-const AT_ONCE: usize = 16;
 
 /// The namespaces recorded here, by name.
 pub(crate) async fn namespaces(bucket: &Bucket) -> Result<Vec<Namespace>> {
@@ -49,9 +46,11 @@ pub(crate) async fn clear(bucket: &Bucket, digest: Digest) -> Result<u64> {
                 pages.push(name.to_string());
             }
         }
-        removed += pages.len() as u64;
-        let removals = pages.into_iter().map(|name| remove(bucket, &ask, name));
-        stream::iter(removals).buffer_unordered(AT_ONCE).try_collect::<()>().await.map_err(error)?;
+        let now = remove_all(bucket, &ask, pages).await;
+        removed += now.count;
+        if let Some(trouble) = now.trouble {
+            return Err(error(trouble).with("removed", removed).with("failed", now.failed));
+        }
         from = output.next_continuation_token;
         if from.is_none() {
             break;
@@ -59,16 +58,6 @@ pub(crate) async fn clear(bucket: &Bucket, digest: Digest) -> Result<u64> {
     }
     remove(bucket, &ask, bucket.place().record(digest)).await.map_err(error)?;
     Ok(removed)
-}
-
-async fn remove(bucket: &Bucket, ask: &Ask<'_>, name: String) -> std::result::Result<(), Trouble> {
-    let mut tries = Tries::of(bucket, Ask { name: &name, ..*ask })?;
-    loop {
-        let outcome = tries.once(bucket.delete(&name)).await;
-        if let Some(()) = tries.judge(outcome).await? {
-            return Ok(());
-        }
-    }
 }
 
 /// Walks over what is stored.

@@ -124,6 +124,28 @@ impl Trouble {
         }
     }
 
+    /// What one item of a request for many ended in, by its code.
+    pub(crate) fn of_item(code: Option<&str>, message: Option<&str>) -> Self {
+        let status = match code {
+            Some("NoSuchKey" | "NoSuchVersion") => 404,
+            Some("AccessDenied") => 403,
+            Some("MethodNotAllowed") => 405,
+            Some("InternalError") | None => 500,
+            Some(_) => 400,
+        };
+        let answer = Answer {
+            status,
+            code: code.map(str::to_string),
+            message: message.map(str::to_string),
+            body: None,
+            region: None,
+            date: None,
+            retry_after: None,
+            request_id: None,
+        };
+        answer.trouble()
+    }
+
     /// No request was answered.
     fn unanswered<E>(error: &SdkError<E, HttpResponse>) -> Self
     where

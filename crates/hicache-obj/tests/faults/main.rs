@@ -13,6 +13,7 @@ mod leading;
 mod passed_on;
 mod ranges;
 mod refusals;
+mod removal;
 mod stage;
 #[path = "../stub/mod.rs"]
 mod stub;
