@@ -5,9 +5,12 @@ use crate::crew::Crew;
 use crate::options::{ChecksumMode, Credentials, ObjOptions};
 use crate::place::{Place, is_path_style};
 use crate::store::NOBODY;
+use crate::tries::Ask;
 use crate::trouble::{Kind, Trouble};
-use hicache_core::{Checksum, ErrorKind, Result};
+use crate::unfinished;
+use hicache_core::{Checksum, Counters, ErrorKind, Result};
 use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
 
 /// How far apart the clocks may be: S3 refuses requests that are 15 minutes off.
 const SKEW_MAX: Duration = Duration::from_secs(60);
@@ -22,7 +25,8 @@ const TEXT: &str = "hicache doctor was here\n";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// `s3_reachable`, `s3_credentials`, `s3_bucket`, `s3_addressing`, `s3_checksum_mode`, `s3_clock_skew`.
+    /// `s3_reachable`, `s3_credentials`, `s3_bucket`, `s3_addressing`, `s3_checksum_mode`, `s3_uploads`,
+    /// `s3_clock_skew`.
     pub name: &'static str,
     /// It is as wanted.
     pub ok: bool,
@@ -80,6 +84,7 @@ async fn examine(bucket: &Bucket) -> Vec<Finding> {
     // Some services make a bucket for whoever writes to it.
     if findings.iter().all(|finding| finding.ok) {
         findings.push(checksum_mode(bucket).await);
+        findings.extend(uploads(bucket).await);
     }
     if let Some(theirs) = trouble.and_then(|trouble| trouble.told.server_time) {
         findings.push(clock_skew(theirs));
@@ -208,6 +213,30 @@ async fn checksum_mode(bucket: &Bucket) -> Finding {
             Finding::good(NAME, wanted, format!("{mode}; conditions on writes are {conditions}"))
         }
     }
+}
+
+/// Uploads in parts that nobody ends any more, where the service lists them.
+async fn uploads(bucket: &Bucket) -> Option<Finding> {
+    const NAME: &str = "s3_uploads";
+    let wanted = "none that is older than a day";
+    let counters = Counters::default();
+    let deadline = Instant::now().checked_add(WAIT);
+    let ask = Ask { operation: "list uploads", name: "", counters: &counters, deadline };
+    let (uploads, more) = match unfinished::list(bucket, &ask, bucket.place().prefix(), None).await {
+        Ok(listed) => listed?,
+        Err(trouble) => return Some(Finding::of(NAME, wanted, &trouble, "look again later")),
+    };
+    let Some(oldest) = uploads.iter().map(|upload| upload.age).max() else {
+        return Some(Finding::good(NAME, wanted, "no upload in parts is unfinished"));
+    };
+    let (count, least) = (uploads.len(), if more.is_some() { "at least " } else { "" });
+    let found = format!("{least}{count} unfinished, the oldest begun {} ago", unfinished::told(oldest));
+    if oldest < unfinished::ABANDONED {
+        return Some(Finding::good(NAME, wanted, found));
+    }
+    let fix = "hicache verify --repair gives them up; a lifecycle rule of the bucket does so by itself \
+               (AbortIncompleteMultipartUpload)";
+    Some(Finding::bad(NAME, wanted, found, fix))
 }
 
 fn clock_skew(theirs: SystemTime) -> Finding {

@@ -52,6 +52,7 @@ mod store;
 mod tail;
 mod tries;
 mod trouble;
+mod unfinished;
 mod upload;
 
 pub use diagnosis::{Finding, diagnose};

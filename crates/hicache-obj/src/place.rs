@@ -170,6 +170,13 @@ impl Place {
         }
     }
 
+    /// The namespace of a page by the name of its object.
+    pub(crate) fn namespace_of_page(&self, name: &str) -> Option<Digest> {
+        let folder = &name[..=name.rfind('/')?];
+        let digest = self.namespace_of(folder)?;
+        matches!(self.named(digest, name), Named::Page(_)).then_some(digest)
+    }
+
     /// The namespace whose folder that is.
     pub(crate) fn namespace_of(&self, folder: &str) -> Option<Digest> {
         let name = folder.strip_prefix(&self.prefix)?.strip_suffix('/')?;

@@ -4,9 +4,11 @@ use crate::bucket::Bucket;
 use crate::facts::{Facts, Flaw, NAME};
 use crate::options::Encryption;
 use crate::trouble::{Kind, Trouble};
+use crate::unfinished::Marker;
 use crate::upload::{PageBody, Progress};
 use aws_sdk_s3::operation::delete_objects::DeleteObjectsOutput;
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use aws_sdk_s3::operation::list_multipart_uploads::ListMultipartUploadsOutput;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::primitives::{ByteStream, SdkBody};
 use aws_sdk_s3::types::{
@@ -337,6 +339,28 @@ impl Bucket {
             .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
         let progress = Progress::new();
         self.moving(&progress, request.send()).await?.map(drop).map_err(Trouble::of)
+    }
+
+    /// Lists uploads in parts that are not ended.
+    pub(crate) async fn list_parts(
+        &self,
+        prefix: &str,
+        from: Option<&Marker>,
+    ) -> Result<ListMultipartUploadsOutput, Trouble> {
+        let request = self
+            .client()
+            .list_multipart_uploads()
+            .bucket(self.name())
+            .prefix(prefix)
+            .set_key_marker(from.and_then(|from| from.name.clone()))
+            .set_upload_id_marker(from.and_then(|from| from.id.clone()));
+        let progress = Progress::new();
+        let listed = self.moving(&progress, request.send()).await?.map_err(Trouble::of);
+        // What is not known here says nothing of what an upload may have.
+        listed.map_err(|trouble| match trouble.kind {
+            Kind::Unknown(_) => Trouble { kind: Kind::Refused(ErrorKind::Unsupported), ..trouble },
+            _ => trouble,
+        })
     }
 
     /// Gives the parts up, so that nobody pays for them.

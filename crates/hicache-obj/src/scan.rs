@@ -11,6 +11,7 @@ use crate::requests::Seen;
 use crate::tail;
 use crate::tries::{Ask, Tries};
 use crate::trouble::{Kind, Trouble};
+use crate::unfinished;
 use aws_sdk_s3::types::Object;
 use hicache_core::{Counters, Depth, Digest, Found, Namespace, PageKey, Result, Scan, State, Visitor};
 use std::ops::ControlFlow;
@@ -74,7 +75,36 @@ pub(crate) async fn scan(bucket: &Bucket, scan: &Scan, mut visitor: Visitor) -> 
             return Ok(());
         }
     }
+    if scan.depth == Depth::Contents {
+        left_behind(bucket, scan, &ask, &mut visitor).await?;
+    }
     Ok(())
+}
+
+/// Uploads in parts that nobody ends any more.
+async fn left_behind(bucket: &Bucket, scan: &Scan, ask: &Ask<'_>, visitor: &mut Visitor) -> Result<()> {
+    let place = bucket.place();
+    let prefix = scan.namespace.map_or(place.prefix().to_string(), |digest| place.folder(digest));
+    let mut from = None;
+    loop {
+        let listed = unfinished::list(bucket, ask, &prefix, from.as_ref()).await;
+        let listed = listed.map_err(|trouble| bucket.error(ask, trouble))?;
+        let Some((uploads, more)) = listed else { return Ok(()) };
+        for upload in uploads.iter().filter(|upload| upload.is_abandoned()) {
+            let Some(digest) = place.namespace_of_page(&upload.name) else { continue };
+            let at = format!("s3://{}/{}", bucket.name(), upload.name);
+            let why = format!("an upload in parts, begun {} ago and not ended", unfinished::told(upload.age));
+            let mut found = Found::new(at, digest.to_string().into(), State::Orphan(why));
+            found.repaired = scan.repair && unfinished::give_up(bucket, ask, upload).await;
+            if tokio::task::block_in_place(|| visitor(found)).is_break() {
+                return Ok(());
+            }
+        }
+        from = more;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
 }
 
 /// A walk over one namespace.

@@ -20,3 +20,4 @@ mod stub;
 mod tails;
 mod throttling;
 mod timeouts;
+mod unfinished;

@@ -41,6 +41,7 @@ struct Upload {
     key: String,
     headers: Vec<(String, String)>,
     parts: BTreeMap<u32, Object>,
+    begun: i64,
 }
 
 /// All buckets of one server.
@@ -98,6 +99,14 @@ impl Buckets {
         self.uploads.len()
     }
 
+    /// An upload in parts that its writer left behind so many seconds ago.
+    pub(crate) fn leave_upload(&mut self, bucket: &str, key: &str, seconds: i64) {
+        self.begun += 1;
+        let (bucket, key, begun) = (bucket.to_owned(), key.to_owned(), clock::now(0) - seconds);
+        let upload = Upload { bucket, key, headers: Vec::new(), parts: BTreeMap::new(), begun };
+        self.uploads.insert(format!("upload-{}", self.begun), upload);
+    }
+
     /// Forgets the last part of every open upload, as a server that "completes" without it would.
     pub(crate) fn lose_last_parts(&mut self) {
         self.uploads.values_mut().for_each(|upload| drop(upload.parts.pop_last()));
@@ -112,6 +121,7 @@ impl Buckets {
             ("GET", true, _) if request.query_value("location").is_some() => Reply::new(200)
                 .with("content-type", "application/xml")
                 .holding("<LocationConstraint></LocationConstraint>"),
+            ("GET", true, _) if request.query_value("uploads").is_some() => self.list_uploads(request),
             ("GET", true, _) => self.list(request),
             ("HEAD", true, _) => Reply::new(200),
             ("POST", true, _) if request.query_value("delete").is_some() => self.delete_many(request),
@@ -268,11 +278,38 @@ impl Buckets {
         document("ListBucketResult", &(facts + &contents))
     }
 
+    fn list_uploads(&self, request: &Request) -> Reply {
+        let value = |name| request.query_value(name).unwrap_or_default();
+        let (prefix, after) = (value("prefix"), (value("key-marker"), value("upload-id-marker")));
+        let mut all: Vec<_> = (self.uploads.iter())
+            .filter(|(_, upload)| upload.bucket == request.bucket && upload.key.starts_with(&prefix))
+            .map(|(id, upload)| (upload.key.clone(), id.clone(), upload.begun))
+            .filter(|(key, id, _)| (key, id) > (&after.0, &after.1))
+            .collect();
+        all.sort();
+        let truncated = all.len() > self.most_listed;
+        all.truncate(self.most_listed);
+        let mut rows = format!("<IsTruncated>{truncated}</IsTruncated>");
+        if let (true, Some((key, id, _))) = (truncated, all.last()) {
+            let key = xml::escape(key);
+            rows.push_str(&format!(
+                "<NextKeyMarker>{key}</NextKeyMarker><NextUploadIdMarker>{id}</NextUploadIdMarker>"
+            ));
+        }
+        for (key, id, begun) in all {
+            let (key, begun) = (xml::escape(&key), clock::iso_date(begun));
+            let facts = format!("<Key>{key}</Key><UploadId>{id}</UploadId><Initiated>{begun}</Initiated>");
+            rows.push_str(&format!("<Upload>{facts}</Upload>"));
+        }
+        document("ListMultipartUploadsResult", &rows)
+    }
+
     fn begin(&mut self, request: &Request) -> Reply {
         self.begun += 1;
         let id = format!("upload-{}", self.begun);
         let (bucket, key) = (request.bucket.clone(), request.key.clone());
-        let upload = Upload { bucket, key, headers: kept(request), parts: BTreeMap::new() };
+        let upload =
+            Upload { bucket, key, headers: kept(request), parts: BTreeMap::new(), begun: clock::now(0) };
         self.uploads.insert(id.clone(), upload);
         let facts = format!(
             "<Bucket>{}</Bucket><Key>{}</Key><UploadId>{id}</UploadId>",
