@@ -50,6 +50,7 @@ fn values(option: &str) -> (&'static str, &'static str) {
         "engine" => ("threads", "steam"),
         "threads" => ("4", "0"),
         "rings" => ("2", "0"),
+        "bounce" => ("off", "sometimes"),
         "depth" => ("8", "0"),
         "durability" => ("sync", "some"),
         "capacity" => ("1GiB", "1 page"),
