@@ -284,6 +284,7 @@ pub(crate) fn named(place: &Place, absent: Absent) -> Result<(Opener, Option<Str
 }
 
 /// The URL that the flags, the configuration or SGLang's variables name, if they do.
+#[cfg(feature = "obj")]
 pub(crate) fn named_url(place: &Place) -> Result<Option<String>> {
     let (opener, url) = named(place, Absent::Refuse)?;
     Ok(url.map_or_else(|| opener.url(), |url| Ok(Some(url)))?)

@@ -57,7 +57,7 @@ pub use storage::{
     Call, Capabilities, Deadline, Get, Priority, Put, STORAGE_BATCH_SIZE, StorageBackend, StorageBackendExt,
     Stored,
 };
-pub use store::{Depth, Found, Health, Scan, State, Store, Visitor};
+pub use store::{Depth, Found, Health, Scan, State, Store, StoreExt, Visitor};
 pub use units::{parse_bool, parse_count, parse_duration, parse_size};
 pub use url::without_secrets;
 pub use usable::{HitPolicy, PoolPresence, UsablePrefix, usable_prefix};

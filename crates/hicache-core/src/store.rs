@@ -1,6 +1,9 @@
 //! The contract of a store: what a URL opens.
 
-use crate::{Digest, Fallback, Namespace, PageKey, Pending, Registrar, Result, StorageBackend};
+use crate::{
+    Digest, Fallback, HostPool, Namespace, PageKey, PageLayout, Pending, RegionSpec, Registrar, Result,
+    StorageBackend,
+};
 use async_trait::async_trait;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -61,6 +64,32 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// ```
     async fn close(&self) -> Result<()>;
 }
+
+/// What every store can do by way of what it says of itself.
+pub trait StoreExt: Store {
+    /// A pool of `slots` pages of `layout` in memory as `region` says, laid out as `backend` wants it
+    /// ([`PageLayout::strides_for`](crate::PageLayout::strides_for)) and known to this store's engine
+    /// ([`Store::registrars`]). `region.len` is what the memory has at least.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageLayout::strides_for`](crate::PageLayout::strides_for), [`RegionSpec::map`] and [`HostPool::new`].
+    fn pool(
+        &self,
+        backend: &dyn StorageBackend,
+        layout: &PageLayout,
+        slots: u32,
+        region: RegionSpec,
+    ) -> Result<HostPool> {
+        let strides = layout.strides_for(slots, &backend.capabilities())?;
+        let region = RegionSpec { len: strides.region_len().max(region.len), ..region }.map()?;
+        let registrars = self.registrars();
+        let registrars: Vec<&dyn Registrar> = registrars.iter().map(|registrar| &**registrar).collect();
+        Ok(HostPool::new(region, strides, &registrars)?)
+    }
+}
+
+impl<T: Store + ?Sized> StoreExt for T {}
 
 /// How a store runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use crate::page_file::PageFiles;
 use crate::ring::{Read, Rings};
 use crate::store::Files;
 use hicache_core::{
-    Alignment, Call, Capabilities, Counters, Deadline, Error, Get, Namespace, Outcomes, Page, PageKey,
-    PageMut, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
+    Alignment, Call, Capabilities, Counters, Deadline, Error, ErrorKind, Get, Namespace, Outcomes, Page,
+    PageKey, PageMut, Pending, Priority, Put, Reply, Result, Stats, StorageBackend, Stored, replies,
 };
 use std::ffi::CString;
 use std::sync::Arc;
@@ -82,9 +82,13 @@ impl View {
         }
     }
 
+    /// Counts and answers, where the deadline has not.
     pub(crate) fn answer<T>(&self, reply: Reply<T>, outcome: Result<T>) {
-        if outcome.is_err() {
+        if let Err(error) = &outcome
+            && reply.hold()
+        {
             Counters::add(&self.counters.errors, 1);
+            Counters::add(&self.counters.timeouts, u64::from(error.kind() == ErrorKind::Timeout));
         }
         reply.send(outcome);
     }
@@ -107,7 +111,7 @@ impl FileBackend {
             }
             Turn::Late => {
                 drop(put);
-                reply.send(Err(late()));
+                view.answer(reply, Err(late()));
             }
         })
     }
@@ -127,7 +131,7 @@ impl FileBackend {
             }
             Turn::Late => {
                 drop(get);
-                reply.send(Err(late()));
+                view.answer(reply, Err(late()));
             }
         })
     }
@@ -154,7 +158,7 @@ impl FileBackend {
                     return;
                 }
                 // Gone where the deadline is passing right now.
-                let Some(mut into) = target.take() else { return reply.send(Err(late())) };
+                let Some(mut into) = target.take() else { return view.answer(reply, Err(late())) };
                 let outcome = read.map(|page| {
                     page.map(|page| {
                         copy_page(&page, &mut into);
@@ -165,7 +169,7 @@ impl FileBackend {
             }
             Turn::Late => {
                 drop(target.take());
-                reply.send(Err(late()));
+                view.answer(reply, Err(late()));
             }
         })
     }
@@ -218,7 +222,7 @@ impl FileBackend {
                 for (key, reply) in asked {
                     match turn {
                         Turn::Go(_) => view.answer(reply, act(&view.of(&key), &key)),
-                        Turn::Late => reply.send(Err(late())),
+                        Turn::Late => view.answer(reply, Err(late())),
                     }
                 }
             })

@@ -5,7 +5,7 @@
 //! and what fails that check is a miss, never a wrong byte.
 //!
 //! ```
-//! use hicache_core::{HostPool, Namespace, PageKey, PageLayout, Put, RegionSpec, StorageBackendExt, Store};
+//! use hicache_core::{Namespace, PageKey, PageLayout, Put, RegionSpec, StorageBackendExt, Store, StoreExt};
 //! use hicache_file::{FileOptions, FileStore};
 //!
 //! # let dir = tempfile::tempdir()?;
@@ -13,9 +13,8 @@
 //! let layout = PageLayout::opaque(65_536)?;
 //! let backend = store.backend(Namespace::named("example", layout)?)?;
 //!
-//! // Strides of the backend's alignment: then no page is copied on its way.
-//! let strides = layout.strides(2, backend.capabilities().alignment)?;
-//! let pool = HostPool::new(RegionSpec { len: strides.region_len(), ..Default::default() }.map()?, strides, &[])?;
+//! // Memory as this store moves it best: then no page is copied on its way.
+//! let pool = store.pool(&*backend, &layout, 2, RegionSpec::default())?;
 //! let mut pages = pool.alloc(2).expect("two slots, two pages");
 //!
 //! let key = PageKey::new([7; 32]);

@@ -199,6 +199,9 @@ impl Walk<'_> {
         }
         match self.files.flaw_of(stat) {
             None => Standing::Listed,
+            Some(Flaw::Torn(_)) if self.files.is_foreign(path, stat) => {
+                Standing::Flawed(Flaw::Foreign, *stat)
+            }
             Some(flaw) => Standing::Flawed(flaw, *stat),
         }
     }

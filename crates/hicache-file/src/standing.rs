@@ -136,7 +136,7 @@ impl PageFiles<'_> {
     }
 
     /// Whether a file of another length is a whole page file of this namespace, with another layout.
-    fn is_foreign(&self, path: &str, stat: &Stat) -> bool {
+    pub(crate) fn is_foreign(&self, path: &str, stat: &Stat) -> bool {
         let (sys, block) = (self.root.sys(), self.root.block());
         let len = stat.st_size as usize;
         if len < 2 * block.bytes() || !block.is_aligned(len) {

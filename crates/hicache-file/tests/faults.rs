@@ -8,6 +8,7 @@ use hicache_core::{
 };
 use hicache_file::{Direct, Durability, Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
 use stage::{Stage, in_child, key, put, seam};
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -414,6 +415,26 @@ fn a_read_that_outlives_its_deadline_answers_in_time_and_keeps_its_page_until_it
     stage.all_slots_come_back();
     assert_eq!(stage.backend.stats().timeouts, 1);
     assert!(stage.get(1).unwrap());
+}
+
+#[test]
+fn every_item_that_ends_at_its_deadline_is_counted_once_whoever_answers_it() {
+    let options = FileOptions { threads: Some(NonZeroU32::MIN), ..stage::threads() };
+    let (stage, gate, armed) = gated(SysCall::Read, options);
+    stage.set(1).unwrap();
+    armed.store(true, Ordering::SeqCst);
+    let held = stage.backend.batch_get(vec![Get { key: key(1), into: stage.page() }], Call::default());
+    // Too late before it is asked for: the watch may answer, or the worker that finds it so.
+    let late = Call { deadline: Deadline::After(Duration::ZERO), ..Default::default() };
+    let keys: Vec<_> = (0..200).map(|number| key(number + 2)).collect();
+    let asked = [stage.backend.batch_exists(&keys, late), stage.backend.batch_remove(&keys, late)];
+    gate.open();
+    let outcomes = asked.map(|pending| pending.wait().into_iter().collect::<Vec<_>>());
+    let timeouts = outcomes.iter().flatten().filter(|outcome| outcome.is_err()).count() as u64;
+    assert!(held.wait().into_iter().all(|outcome| outcome.unwrap().is_some()));
+    let stats = stage.backend.stats();
+    assert_eq!((stats.timeouts, stats.errors), (timeouts, timeouts));
+    assert_eq!(timeouts, 400);
 }
 
 #[test]

@@ -400,8 +400,11 @@ fn a_page_of_another_layout_is_neither_served_nor_taken_for_damage() {
                 assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
             }
             assert_eq!((old.stats().damaged, new.stats().damaged), (0, 0), "{how}");
-            stage.scan(Depth::Contents, true);
-            assert!(get(&*new, &new_pool, 2).unwrap(), "{how}: repair leaves it, too");
+            for depth in [Depth::Names, Depth::Contents] {
+                stage.scan(depth, true);
+                assert!(get(&*new, &new_pool, 2).unwrap(), "{how}: repair by {depth:?} leaves it, too");
+                assert_eq!(get(&*old, &old_pool, 1).unwrap(), how != "cleared", "{how}: and the old one's");
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 //!
 #![cfg_attr(feature = "file", doc = "```")]
 #![cfg_attr(not(feature = "file"), doc = "```no_run")]
-//! use hicache::{Call, HostPool, KeyUnits, Namespace, PageKey, PageLayout, Prefix, Put, RegionSpec};
+//! use hicache::{Call, KeyUnits, Namespace, PageKey, PageLayout, Prefix, Put, RegionSpec, StoreExt};
 //! use std::num::NonZeroUsize;
 //!
 //! # let folder = tempfile::tempdir()?;
@@ -16,9 +16,7 @@
 //! let backend = store.backend(Namespace::named("example", layout)?)?;
 //!
 //! // Host memory, cut into slots that the device can reach without a copy.
-//! let strides = layout.strides(4, backend.capabilities().alignment)?;
-//! let region = RegionSpec { len: strides.region_len(), ..Default::default() }.map()?;
-//! let pool = HostPool::new(region, strides, &[])?;
+//! let pool = store.pool(&*backend, &layout, 4, RegionSpec::default())?;
 //!
 //! // Keys are a hash chain over the tokens: four tokens, pages of two.
 //! let keys = PageKey::of_pages(None, &[1, 2, 3, 4], NonZeroUsize::MIN.saturating_add(1), KeyUnits::Token)?;
@@ -90,13 +88,13 @@ pub use hicache_core::{
     Alignment, AllocError, AllocatorType, Backing, Beside, Budget, Busy, COMMON_OPTIONS, Call, Capabilities,
     Checksum, CommonOptions, Counters, DType, Deadline, Depth, Digest, Element, Error, ErrorKind, Expiry,
     Fallback, Found, Geometry, Get, HeadRange, Health, HitPolicy, HostPool, HugePageSize, HugePages,
-    Identity, KeyUnits, LayerView, Loan, Lock, Machine, MachineCounts, MachinePaths, MemoryLimit,
+    Identity, KeyUnits, LayerView, LeadingRun, Loan, Lock, Machine, MachineCounts, MachinePaths, MemoryLimit,
     MemoryStore, Namespace, Numa, NumaNode, OptionSpec, Outcomes, Page, PageIndex, PageKey, PageLayout,
     PageMut, PageOrder, Pending, Piece, PieceMut, PoolGet, PoolLookup, PoolPages, PoolPresence, PoolPut,
     PoolSet, PoolShare, Prefault, Prefix, PrefixWait, Priority, Put, Rank, Region, RegionSpec, RegisterError,
     Registrar, Registration, Reply, ReservedPages, Restorable, Result, STORAGE_BATCH_SIZE, Scan, Shortage,
-    Sidecar, Source, State, Stats, StorageBackend, StorageBackendExt, Store, StoreFactory, StoreOptions,
-    StoreRegistry, Stored, Strides, UsablePrefix, Visitor, get_allocator_type, namespace_seed, parse_bool,
-    parse_count, parse_duration, parse_size, replies, split_budget, usable_prefix,
+    Sidecar, Source, State, Stats, StorageBackend, StorageBackendExt, Store, StoreExt, StoreFactory,
+    StoreOptions, StoreRegistry, Stored, Strides, UsablePrefix, Visitor, get_allocator_type, namespace_seed,
+    parse_bool, parse_count, parse_duration, parse_size, replies, split_budget, usable_prefix,
 };
 pub use opener::{Opener, TierPlace, memory_available, open, registry};
