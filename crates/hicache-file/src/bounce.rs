@@ -20,8 +20,9 @@ const SLOTS_LEN: usize = 34 << 20;
 /// Slots of a namespace, at most: what rings have under way, and some that wait to be copied.
 const SLOTS_MAX: usize = 256;
 
-/// Bytes that bounce at once, at most.
-const BOUNCE_LEN: usize = 4 << 20;
+/// Bytes of a slot: of a page that is longer so many bounce at once. At least as many as a device moves at full speed, and
+/// otherwise what leaves each worker a slot.
+const SLOT_LEN: [usize; 2] = [1 << 20, 4 << 20];
 
 /// What the region of the slots is a multiple of, so that it can lie on huge pages whole.
 const HUGE_LEN: usize = 2 << 20;
@@ -161,7 +162,7 @@ impl Ways {
 
     /// A free slot that a ring reads a whole page into, if there are slots already: a worker makes them.
     pub(crate) fn slot_of_ring(&self) -> Option<PageMut> {
-        let slots = self.slots.try_read().ok().filter(|_| self.page_len <= BOUNCE_LEN)?;
+        let slots = self.slots.try_read().ok().filter(|_| self.page_len <= self.slot_len())?;
         slots.take()
     }
 
@@ -184,12 +185,24 @@ impl Ways {
         }
     }
 
+    /// Bytes of a slot.
+    fn slot_len(&self) -> usize {
+        let [least, most] = SLOT_LEN;
+        let share = SLOTS_LEN / workers(&self.files.options) as usize / least * least;
+        self.page_len.min(share.clamp(least, most))
+    }
+
     fn map(&self) -> Result<HostPool, String> {
         let block = self.files.block();
         // For rings: tail, and the block beyond that shows when a file is longer.
         let room = Shape { payload_len: self.page_len, block }.tail_len() + block.bytes();
-        let len = self.page_len.min(BOUNCE_LEN);
+        let len = self.slot_len();
         let count = (SLOTS_LEN / (len + room)).min(SLOTS_MAX) as u32;
+        let workers = workers(&self.files.options);
+        if workers > count && self.files.options.bounce == Bounce::Auto {
+            // Those without one would go straight, and the trial would compare a mixture.
+            return Err(format!("{workers} workers have {count} slots to bounce through"));
+        }
         let strides = Strides::with_room(1, count, len, block, room).map_err(|error| error.to_string())?;
         let len = strides.region_len().next_multiple_of(HUGE_LEN);
         let spec = RegionSpec { len, prefault: Prefault::On, ..self.files.options.common.own_memory() };

@@ -123,6 +123,7 @@ impl Rings {
     /// What was asked for and not got, and what was lost since.
     pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
         let mut all = self.without.clone();
+        all.extend(self.lones.without());
         for ring in &self.rings {
             let letters = lock(&ring.inbox.letters);
             all.extend(letters.unregistered.iter().cloned());

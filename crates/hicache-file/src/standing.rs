@@ -179,11 +179,14 @@ impl PageFiles<'_> {
 
     /// Removes what was judged.
     pub(crate) fn discard(&self, path: &str, seen: &Stat, flaw: &Flaw) -> io::Result<()> {
-        tracing::warn!(path, %flaw, "page removed");
-        match self.move_aside(path, seen)? {
-            Some(aside) => self.root.sys().unlink(self.root.dir(), &aside),
-            None => Ok(()),
+        let moved = self.move_aside(path, seen);
+        let removed = moved
+            .and_then(|aside| aside.map_or(Ok(()), |aside| self.root.sys().unlink(self.root.dir(), &aside)));
+        match &removed {
+            Ok(()) => tracing::warn!(path, %flaw, "page removed"),
+            Err(error) => tracing::warn!(path, %flaw, %error, "a damaged page could not be removed"),
         }
+        removed
     }
 
     /// Moves the file that was judged away from its name. Others may set and remove pages meanwhile: what was moved is

@@ -9,6 +9,7 @@ use hicache_core::{
 use hicache_file::{Bounce, Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
 use stage::{Stage, bytes, content, get, key, pool_of, put, set, skip};
 use std::fs::OpenOptions;
+use std::num::NonZeroU32;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -222,13 +223,33 @@ fn slots_without_huge_pages_are_not_gone_through_and_told() {
 }
 
 #[test]
+fn more_workers_than_slots_go_straight_and_told() {
+    let test = "more_workers_than_slots_go_straight_and_told";
+    let options = FileOptions { threads: NonZeroU32::new(40), ..options(Bounce::Auto, Engine::Threads) };
+    let Some(stage) = stage(test, 1 << 20, options, None) else { return };
+    set_all(&stage, 8);
+    for _ in 0..40 {
+        get_all(&stage, 8);
+    }
+    assert_eq!(stage.backend.stats().bounced, 0);
+    assert_eq!(told(&stage.store, "bounce", "40 workers").len(), 1);
+}
+
+#[test]
 fn a_trial_serves_right_pages_both_ways_and_comes_to_an_end() {
     let test = "a_trial_serves_right_pages_both_ways_and_comes_to_an_end";
-    for engine in [Engine::Threads, Engine::Auto] {
-        let Some(stage) = stage(test, PAGE_LEN, options(Bounce::Auto, engine), None) else { return };
+    // Twelve windows of four pages a worker at least, and of 16 MiB.
+    let few = NonZeroU32::new(8);
+    // A page of 2 MiB has no slot for itself where 32 workers are to have one each.
+    let loads = [
+        (Engine::Threads, few, PAGE_LEN, 120),
+        (Engine::Auto, few, PAGE_LEN, 120),
+        (Engine::Threads, NonZeroU32::new(32), 2 << 20, 60),
+    ];
+    for (engine, threads, len, batches) in loads {
+        let options = FileOptions { threads, ..options(Bounce::Auto, engine) };
+        let Some(stage) = stage(test, len, options, None) else { return };
         set_all(&stage, 32);
-        // Windows of 256 pages at least, twelve of them, in batches.
-        let batches = if std::thread::available_parallelism().unwrap().get() > 16 { 600 } else { 120 };
         let contents = contents(&stage, 32);
         (0..batches).for_each(|_| get_these(&stage, &contents));
         let trial = stage.backend.stats();

@@ -10,11 +10,11 @@ use super::record::{Record, tails};
 use super::turn::Setup;
 use crate::asked::{Asked, Completed};
 use crate::engine::{Job, Turn};
-use hicache_core::PageMut;
+use hicache_core::{Fallback, PageMut};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a caller waits for his own page. Longer than the kernel's tick, whose timer then need not be set anew for
@@ -37,6 +37,8 @@ struct Shared {
     kept: Mutex<Vec<Kept>>,
     /// Gets that are still to go to the workers.
     shy: AtomicU32,
+    /// Why there are none.
+    without: OnceLock<Fallback>,
 }
 
 struct Kept {
@@ -66,8 +68,14 @@ pub(crate) enum Begun {
 impl Lones {
     pub(super) fn new(setup: Setup) -> Self {
         let setup = Setup { depth: 1, ..setup };
-        let shared = Shared { setup, kept: Mutex::default(), shy: AtomicU32::new(0) };
+        let shared =
+            Shared { setup, kept: Mutex::default(), shy: AtomicU32::new(0), without: OnceLock::new() };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Why the workers read all, if they do.
+    pub(super) fn without(&self) -> Option<Fallback> {
+        self.shared.without.get().cloned()
     }
 
     /// Reads on this thread. What came of it goes to `act`, unless it takes long.
@@ -99,15 +107,26 @@ impl Shared {
         if let Some(parts) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Some(parts);
         }
-        let made = Kernel::build(1, Issuer::Any).ok().filter(Kernel::has_table);
-        let tail = tails(&self.setup).ok().and_then(|mut tails| tails.pop());
-        match (made, tail) {
-            (Some(kernel), Some(tail)) => Some(Kept { kernel, tail, parts: Parts::default() }),
-            _ => {
+        match self.make() {
+            Ok(made) => Some(made),
+            Err(why) => {
                 self.shy.store(u32::MAX, Ordering::Relaxed);
+                let why = format!("a ring for lone gets: {why}; workers read them");
+                tracing::warn!(what = "io_uring", why, "fallback");
+                // Of several that tried at once, one tells.
+                let _ = self.without.set(Fallback { what: "io_uring", why });
                 None
             }
         }
+    }
+
+    fn make(&self) -> Result<Kept, String> {
+        let kernel = Kernel::build(1, Issuer::Any)?;
+        if !kernel.has_table() {
+            return Err("it has no table of files".to_string());
+        }
+        let tail = tails(&self.setup).map_err(|error| error.to_string())?.pop().expect("one was asked for");
+        Ok(Kept { kernel, tail, parts: Parts::default() })
     }
 
     fn keep(&self, done: Kept) {
