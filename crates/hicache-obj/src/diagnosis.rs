@@ -72,15 +72,19 @@ pub fn diagnose(location: &str, options: ObjOptions) -> Result<Vec<Finding>> {
 async fn examine(bucket: &Bucket) -> Vec<Finding> {
     let keys = bucket.check_credentials().await;
     let nothing = format!("{}{NOBODY}", bucket.place().prefix());
-    let answer = within(bucket.head_or_why(&nothing)).await;
+    let answer = within(bucket.greet(&nothing)).await;
     let trouble = answer.err();
-    let reached = trouble.as_ref().is_none_or(Trouble::is_answer);
-    let mut findings =
-        vec![reachable(bucket, trouble.as_ref()), credentials(bucket, keys.as_ref(), trouble.as_ref())];
+    let reached = trouble.as_ref().is_none_or(|trouble| trouble.is_answer() && !is_of_stranger(trouble));
+    let heard = trouble.as_ref().is_none_or(|trouble| trouble.told.is_of_s3);
+    let mut findings = vec![reachable(bucket, trouble.as_ref())];
+    // What nobody has said anything of has no row.
+    findings.extend(credentials(bucket, keys.as_ref(), trouble.as_ref(), heard));
     if reached {
         findings.push(of_bucket(bucket, trouble.as_ref()));
     }
-    findings.push(addressing(bucket));
+    if heard {
+        findings.push(addressing(bucket));
+    }
     // Some services make a bucket for whoever writes to it.
     if findings.iter().all(|finding| finding.ok) {
         findings.push(checksum_mode(bucket).await);
@@ -101,9 +105,13 @@ async fn within<T>(
 
 fn reachable(bucket: &Bucket, trouble: Option<&Trouble>) -> Finding {
     const NAME: &str = "s3_reachable";
-    let wanted = "an answer";
+    let wanted = "an answer of S3";
     let place = bucket.service();
     match trouble {
+        Some(trouble) if is_of_stranger(trouble) => {
+            let found = format!("{place}: {}", trouble.why);
+            Finding { found, ..Finding::of(NAME, wanted, trouble, "check endpoint: host and port") }
+        }
         Some(trouble) if !trouble.is_answer() => Finding::bad(
             NAME,
             wanted,
@@ -114,11 +122,19 @@ fn reachable(bucket: &Bucket, trouble: Option<&Trouble>) -> Finding {
     }
 }
 
+/// Whether something answered that is no S3.
+fn is_of_stranger(trouble: &Trouble) -> bool {
+    let known = trouble.told.is_of_s3 || trouble.told.status.is_none();
+    !known && trouble.kind == Kind::Refused(ErrorKind::InvalidConfig)
+}
+
+/// Nothing, where keys are there and no service was heard of them.
 fn credentials(
     bucket: &Bucket,
     keys: std::result::Result<&(), &Trouble>,
     trouble: Option<&Trouble>,
-) -> Finding {
+    heard: bool,
+) -> Option<Finding> {
     const NAME: &str = "s3_credentials";
     let wanted = "accepted by the service";
     let from = match &bucket.options().credentials {
@@ -134,9 +150,11 @@ fn credentials(
         matches!(trouble.kind, Kind::Expired | Kind::Refused(ErrorKind::PermissionDenied))
     };
     match (keys, trouble.filter(refused)) {
-        (Err(missing), _) => Finding::of(NAME, wanted, missing, "set access_key and secret_key"),
-        (Ok(()), Some(trouble)) => Finding::of(NAME, wanted, trouble, "check access_key and secret_key"),
-        (Ok(()), None) => Finding::good(NAME, wanted, from),
+        (Err(missing), _) => Some(Finding::of(NAME, wanted, missing, "set access_key and secret_key")),
+        (Ok(()), Some(trouble)) => {
+            Some(Finding::of(NAME, wanted, trouble, "check access_key and secret_key"))
+        }
+        (Ok(()), None) => heard.then(|| Finding::good(NAME, wanted, from)),
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::bucket::Bucket;
 use crate::facts::{Facts, Flaw, NAME};
 use crate::options::Encryption;
-use crate::trouble::{Kind, Trouble};
+use crate::trouble::{Kind, Trouble, stranger};
 use crate::unfinished::Marker;
 use crate::upload::{PageBody, Progress};
+use aws_sdk_s3::operation::RequestId;
 use aws_sdk_s3::operation::delete_objects::DeleteObjectsOutput;
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::operation::list_multipart_uploads::ListMultipartUploadsOutput;
@@ -226,9 +227,20 @@ impl Bucket {
         Ok(Seen { len, facts: Facts::of_metadata(output.metadata()) })
     }
 
-    /// Asks for one byte of an object, rather than for its head alone: a refusal then has a body that says why.
-    pub(crate) async fn head_or_why(&self, name: &str) -> Result<(), Trouble> {
-        self.get(name, Some((0..1, None))).await.map(drop)
+    /// Asks for one byte of an object that nobody stores, to hear who answers. Not for its head alone: an answer then
+    /// has a body that says why, and that only S3 has.
+    pub(crate) async fn greet(&self, name: &str) -> Result<(), Trouble> {
+        match self.get(name, Some((0..1, None))).await {
+            Ok(output) if output.request_id().is_none() => {
+                let status = if output.content_range().is_some() { 206 } else { 200 };
+                Err(stranger(status, "it has an object that nobody stores"))
+            }
+            Ok(_) => Ok(()),
+            Err(Trouble { kind: Kind::Absent | Kind::Forbidden, why, told }) if !told.is_of_s3 => {
+                Err(stranger(told.status.unwrap_or_default(), &why))
+            }
+            Err(trouble) => Err(trouble),
+        }
     }
 
     /// Removes an object, there or not.

@@ -61,7 +61,8 @@ impl ObjStore {
     /// # Errors
     ///
     /// [`InvalidConfig`](hicache_core::ErrorKind::InvalidConfig) for a location or an option that cannot be used, for
-    /// a bucket that is not there or is in another region that was not told, and where there are no credentials;
+    /// a bucket that is not there or is in another region that was not told, where what answers is no S3, and where
+    /// there are no credentials;
     /// [`PermissionDenied`](hicache_core::ErrorKind::PermissionDenied) where these are refused;
     /// [`Unavailable`](hicache_core::ErrorKind::Unavailable) where the service does not answer.
     pub fn open(location: &str, options: ObjOptions) -> Result<Self> {
@@ -92,7 +93,7 @@ async fn greet(bucket: &Bucket) -> Result<()> {
     bucket.check_credentials().await.map_err(error)?;
     let mut tries = Tries::of(bucket, ask).map_err(error)?.at_most(OPEN_RETRIES);
     loop {
-        let outcome = tries.once(bucket.head_or_why(&name)).await;
+        let outcome = tries.once(bucket.greet(&name)).await;
         match tries.judge(outcome).await {
             Ok(None) => (),
             Ok(Some(())) | Err(Trouble { kind: Kind::Absent, .. }) => return Ok(()),

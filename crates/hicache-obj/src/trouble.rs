@@ -68,6 +68,8 @@ pub(crate) struct Told {
     pub(crate) status: Option<u16>,
     pub(crate) code: Option<String>,
     pub(crate) request_id: Option<String>,
+    /// The answer is one of S3: it has S3's error document, or its name of the request.
+    pub(crate) is_of_s3: bool,
     /// When to ask again, as the service wishes.
     pub(crate) retry_after: Option<Duration>,
     /// The service's clock.
@@ -175,6 +177,14 @@ impl Trouble {
     }
 }
 
+/// Something else answers than S3: a miss of its own would say nothing of pages.
+pub(crate) fn stranger(status: u16, why: &str) -> Trouble {
+    let why = format!("this does not answer as S3 does: {why} (status {status})");
+    let fix = "check endpoint: host and port, and that no other server or proxy answers there";
+    let told = Told { fix: Some(fix.to_string()), status: Some(status), ..Told::default() };
+    Trouble { told: Box::new(told), ..Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why) }
+}
+
 /// Credentials that cannot be had.
 pub(crate) fn no_credentials(error: &CredentialsError) -> Trouble {
     let fix = "set access_key and secret_key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or \
@@ -219,6 +229,7 @@ impl Answer {
         };
         why.truncate(why.floor_char_boundary(300));
         let told = Told {
+            is_of_s3: self.is_of_s3(),
             fix: fix(&kind, self.code.as_deref()).map(str::to_string),
             status: Some(self.status),
             retry_after: self.retry_after.as_deref().and_then(parse_retry_after),
@@ -227,6 +238,12 @@ impl Answer {
             request_id: self.request_id,
         };
         Trouble { told: Box::new(told), ..Trouble::new(kind, why) }
+    }
+
+    /// The code is read from the document: to an answer without one the SDK gives a code of its own.
+    fn is_of_s3(&self) -> bool {
+        let has_code = |document: &String| element(document, "Code").is_some();
+        self.request_id.is_some() || self.body.as_ref().is_some_and(has_code)
     }
 
     fn kind(&self) -> Kind {

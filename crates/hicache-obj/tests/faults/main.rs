@@ -15,6 +15,7 @@ mod ranges;
 mod refusals;
 mod removal;
 mod stage;
+mod strangers;
 #[path = "../stub/mod.rs"]
 mod stub;
 mod tails;
