@@ -138,7 +138,7 @@ impl ObjBackend {
         let (view, alarm, deadline) = (Arc::clone(&self.view), batch.alarm.clone(), batch.deadline);
         let crew = Arc::downgrade(&self.crew);
         Box::pin(async move {
-            let since = view.known.now();
+            let since = view.known.removals();
             let listed = listing::first(&view, deadline).await;
             let mut left = Vec::new();
             for (key, reply) in keys {
@@ -150,7 +150,7 @@ impl ObjBackend {
                 match answer {
                     Some(there) => {
                         if there {
-                            view.known.is_there(key, since);
+                            view.known.note_there(key, since);
                         }
                         view.answer(reply, Ok(there));
                     }

@@ -58,14 +58,14 @@ impl Known {
         }
     }
 
-    /// The moment, to say later since when a page is being stored, read or looked for.
-    pub(crate) fn now(&self) -> u64 {
+    /// Removals so far, to say later since when a page is being stored, read or looked for.
+    pub(crate) fn removals(&self) -> u64 {
         self.lock().removals
     }
 
     /// It was stored, read or seen, and sound. That is not believed where something was removed since: it may have
     /// been this page.
-    pub(crate) fn is_there(&self, key: PageKey, since: u64) {
+    pub(crate) fn note_there(&self, key: PageKey, since: u64) {
         let mut pages = self.lock();
         pages.damaged.remove(&key);
         pages.damaged_before.remove(&key);
@@ -79,13 +79,13 @@ impl Known {
     }
 
     /// It was removed.
-    pub(crate) fn is_removed(&self, key: &PageKey) {
+    pub(crate) fn note_removed(&self, key: &PageKey) {
         self.lock().removals += 1;
-        self.is_gone(key);
+        self.note_absent(key);
     }
 
     /// It was not found.
-    pub(crate) fn is_gone(&self, key: &PageKey) {
+    pub(crate) fn note_absent(&self, key: &PageKey) {
         let mut pages = self.lock();
         pages.forget(key);
         pages.damaged.remove(key);
@@ -93,7 +93,7 @@ impl Known {
     }
 
     /// It failed its check: not there for anybody who asks, and to be replaced by the next set.
-    pub(crate) fn is_damaged(&self, key: PageKey) {
+    pub(crate) fn note_damaged(&self, key: PageKey) {
         let mut pages = self.lock();
         pages.forget(&key);
         if pages.damaged.len() >= KEYS_MAX / 2 {
@@ -134,8 +134,8 @@ mod tests {
     fn what_is_known_is_bounded_and_the_newest_stays() {
         let known = Known::new(Duration::from_secs(3600));
         for n in 0..3 * KEYS_MAX as u32 {
-            known.is_there(key(n), 0);
-            known.is_damaged(key(1_000_000 + n));
+            known.note_there(key(n), 0);
+            known.note_damaged(key(1_000_000 + n));
         }
         let pages = known.lock();
         assert!(pages.there.len() + pages.there_before.len() <= KEYS_MAX);
@@ -148,35 +148,35 @@ mod tests {
     #[test]
     fn a_damaged_page_is_so_until_it_is_replaced_or_gone() {
         let known = Known::new(Duration::from_secs(3600));
-        known.is_there(key(1), 0);
-        known.is_damaged(key(1));
+        known.note_there(key(1), 0);
+        known.note_damaged(key(1));
         assert_eq!(known.of(&key(1)), Standing::Damaged);
-        known.is_there(key(1), 0);
+        known.note_there(key(1), 0);
         assert_eq!(known.of(&key(1)), Standing::There);
-        known.is_damaged(key(1));
-        known.is_gone(&key(1));
+        known.note_damaged(key(1));
+        known.note_absent(&key(1));
         assert_eq!(known.of(&key(1)), Standing::Unknown);
     }
 
     #[test]
     fn without_a_ttl_nothing_is_believed_but_damage() {
         let known = Known::new(Duration::ZERO);
-        known.is_there(key(1), 0);
+        known.note_there(key(1), 0);
         assert_eq!(known.of(&key(1)), Standing::Unknown);
-        known.is_damaged(key(1));
+        known.note_damaged(key(1));
         assert_eq!(known.of(&key(1)), Standing::Damaged);
     }
 
     #[test]
     fn what_was_seen_before_a_removal_is_not_believed_after_it() {
         let known = Known::new(Duration::from_secs(3600));
-        let removals: [&dyn Fn(); 2] = [&|| known.is_removed(&key(1)), &|| known.forget_all()];
+        let removals: [&dyn Fn(); 2] = [&|| known.note_removed(&key(1)), &|| known.forget_all()];
         for remove in removals {
-            let since = known.now();
+            let since = known.removals();
             remove();
-            known.is_there(key(1), since);
+            known.note_there(key(1), since);
             assert_eq!(known.of(&key(1)), Standing::Unknown);
-            known.is_there(key(1), known.now());
+            known.note_there(key(1), known.removals());
             assert_eq!(known.of(&key(1)), Standing::There);
         }
     }

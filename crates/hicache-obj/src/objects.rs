@@ -37,10 +37,10 @@ impl<'a> Objects<'a> {
         self.namespace.check_shape(SET, put.page.planes(), put.page.len())?;
         let name = self.bucket.place().page(self.namespace.digest(), &put.key);
         let ask = self.ask(SET, &name);
-        let since = self.known.now();
+        let since = self.known.removals();
         self.records.ensure(self.bucket, self.namespace, &ask).await?;
         let stored = self.set_at(put, &ask).await.map_err(|trouble| self.error(&ask, trouble))?;
-        self.known.is_there(put.key, since);
+        self.known.note_there(put.key, since);
         match stored {
             Stored::Present => Counters::add(&self.counters.present, 1),
             Stored::Written => {
@@ -121,7 +121,7 @@ impl<'a> Objects<'a> {
         let name = self.bucket.place().page(self.namespace.digest(), key);
         let ask = self.ask(GET, &name);
         let len = into.len() as u64;
-        let since = self.known.now();
+        let since = self.known.removals();
         let fetched = if len > self.bucket.options().multipart_threshold {
             parts::download(self, key, &mut into, &ask).await
         } else {
@@ -130,7 +130,7 @@ impl<'a> Objects<'a> {
         match fetched {
             Ok(()) => {
                 self.bucket.is_permitted();
-                self.known.is_there(*key, since);
+                self.known.note_there(*key, since);
                 Counters::add(&self.counters.hits, 1);
                 Counters::add(&self.counters.network, 1);
                 Counters::add(&self.counters.bytes_read, len);
@@ -191,13 +191,13 @@ impl<'a> Objects<'a> {
         match &trouble.kind {
             Kind::Absent => {
                 self.bucket.is_permitted();
-                self.known.is_gone(key);
+                self.known.note_absent(key);
             }
-            Kind::Forbidden if self.bucket.is_forbidden_miss() => self.known.is_gone(key),
-            Kind::Flaw(Flaw::Foreign | Flaw::Unverified) => self.known.is_gone(key),
+            Kind::Forbidden if self.bucket.is_forbidden_miss() => self.known.note_absent(key),
+            Kind::Flaw(Flaw::Foreign | Flaw::Unverified) => self.known.note_absent(key),
             Kind::Flaw(flaw) => {
                 tracing::warn!(name = ask.name, %flaw, "damaged page");
-                self.known.is_damaged(*key);
+                self.known.note_damaged(*key);
                 Counters::add(&self.counters.damaged, 1);
                 return Ok(None);
             }
@@ -216,10 +216,10 @@ impl<'a> Objects<'a> {
         }
         let name = self.bucket.place().page(self.namespace.digest(), key);
         let ask = self.ask("ask for page", &name);
-        let since = self.known.now();
+        let since = self.known.removals();
         match self.look(key, &ask).await {
             Ok(Head::Sound) => {
-                self.known.is_there(*key, since);
+                self.known.note_there(*key, since);
                 Ok(true)
             }
             Ok(Head::Nothing | Head::Flawed(_)) => Ok(false),
@@ -235,7 +235,7 @@ impl<'a> Objects<'a> {
         let error = |trouble| self.error(&ask, trouble);
         match self.look(key, &ask).await.map_err(error)? {
             Head::Nothing | Head::Flawed(Flaw::Foreign) => {
-                self.known.is_gone(key);
+                self.known.note_absent(key);
                 return Ok(false);
             }
             Head::Sound | Head::Flawed(_) => (),
@@ -244,7 +244,7 @@ impl<'a> Objects<'a> {
         loop {
             let outcome = tries.once(self.bucket.delete(&name)).await;
             if let Some(()) = tries.judge(outcome).await.map_err(error)? {
-                self.known.is_removed(key);
+                self.known.note_removed(key);
                 Counters::add(&self.counters.removed, 1);
                 return Ok(true);
             }

@@ -52,7 +52,7 @@ pub(crate) async fn upload(bucket: &Bucket, upload: &Upload<'_>, ask: &Ask<'_>) 
     };
     if ended.is_err() {
         // Left there, they would be paid for until a lifecycle rule takes them.
-        match tokio::time::timeout(GIVE_UP, bucket.drop_parts(upload.name, &id)).await {
+        match tokio::time::timeout(GIVE_UP, bucket.abort_upload(upload.name, &id)).await {
             Ok(Ok(())) => (),
             Ok(Err(trouble)) if trouble.kind == Kind::Absent => (),
             _ => tracing::warn!(name = upload.name, id, "the parts of a failed upload stay at the service"),

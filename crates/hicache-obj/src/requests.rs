@@ -354,7 +354,7 @@ impl Bucket {
     }
 
     /// Lists uploads in parts that are not ended.
-    pub(crate) async fn list_parts(
+    pub(crate) async fn list_uploads(
         &self,
         prefix: &str,
         from: Option<&Marker>,
@@ -375,8 +375,8 @@ impl Bucket {
         })
     }
 
-    /// Gives the parts up, so that nobody pays for them.
-    pub(crate) async fn drop_parts(&self, name: &str, id: &str) -> Result<(), Trouble> {
+    /// Gives an upload in parts up, so that nobody pays for them.
+    pub(crate) async fn abort_upload(&self, name: &str, id: &str) -> Result<(), Trouble> {
         let request = self.client().abort_multipart_upload().bucket(self.name()).key(name).upload_id(id);
         let progress = Progress::new();
         self.moving(&progress, request.send()).await?.map(drop).map_err(Trouble::of)

@@ -36,7 +36,7 @@ pub(crate) struct Tries<'a> {
     retries: u32,
     /// The last attempt that ended by itself had no answer.
     unanswered: bool,
-    /// What is worth one more attempt each, and no more: the region, the credentials, the clock, a checksum, damage.
+    /// What is worth one more attempt each, and no more.
     renewed: Renewed,
 }
 

@@ -43,7 +43,7 @@ pub(crate) async fn list(
 ) -> Result<Option<(Vec<Unfinished>, Option<Marker>)>, Trouble> {
     let mut tries = Tries::of(bucket, *ask)?;
     let output = loop {
-        let outcome = tries.once(bucket.list_parts(prefix, from)).await;
+        let outcome = tries.once(bucket.list_uploads(prefix, from)).await;
         match tries.judge(outcome).await {
             Ok(Some(output)) => break output,
             Ok(None) => (),
@@ -71,7 +71,7 @@ pub(crate) async fn list(
 pub(crate) async fn give_up(bucket: &Bucket, ask: &Ask<'_>, upload: &Unfinished) -> bool {
     let Ok(mut tries) = Tries::of(bucket, Ask { name: &upload.name, ..*ask }) else { return false };
     loop {
-        let outcome = tries.once(bucket.drop_parts(&upload.name, &upload.id)).await;
+        let outcome = tries.once(bucket.abort_upload(&upload.name, &upload.id)).await;
         match tries.judge(outcome).await {
             Ok(Some(())) | Err(Trouble { kind: Kind::Absent, .. }) => return true,
             Ok(None) => (),
