@@ -2,8 +2,8 @@
 
 use crate::late::NOT_OPEN;
 use hicache_core::{
-    Call, Deadline, Error, ErrorKind, Fallback, Namespace, Outcomes, PageKey, Pending, Priority, Result,
-    StorageBackend, Store,
+    Call, Deadline, Error, ErrorKind, Fallback, Health, Namespace, Outcomes, PageKey, Pending, Priority,
+    Result, StorageBackend, Store,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,6 +40,8 @@ struct State {
     /// Items that it could not answer.
     faults: u64,
     last: Option<Error>,
+    /// That it is lost is in the log.
+    told: bool,
 }
 
 /// Whether a batch goes to a tier.
@@ -114,15 +116,27 @@ impl Tier {
         }
         drop(state);
         if newly {
+            self.tell_lost(error);
+        }
+    }
+
+    /// Says once that it is lost. Of a store that is not open yet, whoever could not open it has said so.
+    fn tell_lost(&self, error: &Error) {
+        let told = std::mem::replace(&mut self.lock().told, true);
+        if !told && self.is_open(&self.store.health()) {
             tracing::warn!(tier = self.place.name(), %error, "a tier is lost; the other does what it can");
         }
+    }
+
+    fn is_open(&self, health: &Health) -> bool {
+        health.fallbacks.iter().all(|one| one.what != NOT_OPEN)
     }
 
     /// It has answered.
     fn sound(&self) {
         let mut state = self.lock();
         state.failures = 0;
-        let back = state.probe_at.take().is_some();
+        let back = state.probe_at.take().is_some() | std::mem::take(&mut state.told);
         drop(state);
         if back {
             tracing::info!(tier = self.place.name(), "a tier that was lost is back");
@@ -150,7 +164,7 @@ impl Tier {
             why: format!("the {name} tier: {}", fallback.why),
         };
         // Why no pages can go to a tier that could not be opened is in what it says itself.
-        let is_open = health.fallbacks.iter().all(|one| one.what != NOT_OPEN);
+        let is_open = self.is_open(&health);
         let mut all: Vec<Fallback> = health.fallbacks.into_iter().map(own).collect();
         let what = self.place.what();
         if !health.writable && is_open {
@@ -162,7 +176,8 @@ impl Tier {
         let state = self.lock();
         if let Some(last) = state.last.as_ref().filter(|_| state.faults > 0) {
             let lost = if state.probe_at.is_some() { "it is lost; " } else { "" };
-            let why = format!("{lost}{} items were not answered by it; the last: {last}", state.faults);
+            let (count, were) = (state.faults, if state.faults == 1 { "item was" } else { "items were" });
+            let why = format!("{lost}{count} {were} not answered by it; the last: {last}");
             all.push(Fallback { what, why });
         }
         all
@@ -216,7 +231,7 @@ impl Half {
             Ok(backend) => Opened::Is(backend),
             Err(error) if is_final(&error) => return Err(error.with("tier", tier.place.name())),
             Err(error) => {
-                tracing::warn!(tier = tier.place.name(), %error, "a tier could not be opened");
+                tier.tell_lost(&error);
                 tier.heard::<()>(&[Err(error.clone())], Duration::MAX);
                 Opened::Not(error, Instant::now().checked_add(PROBE_EVERY))
             }

@@ -64,6 +64,45 @@ fn a_tier_that_is_lost_when_the_whole_is_opened_degrades_it_and_is_opened_when_i
     wait("close", view.store.close()).unwrap();
 }
 
+/// Counts the warnings of the thread that it is the default of.
+struct Warnings(Arc<AtomicU64>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_tier_that_is_lost_at_open_is_warned_of_once_however_many_namespaces_are_opened() {
+    let warned = Arc::new(AtomicU64::new(0));
+    tracing::subscriber::with_default(Warnings(Arc::clone(&warned)), || {
+        let broken = Arc::new(AtomicBool::new(true));
+        let store = open_with_second(broken, ErrorKind::Unavailable, &memory()).expect("one tier is there");
+        for name in ["one", "other"] {
+            let view = View::of(&store, name, pages::two_planes(), 16);
+            view.write(&pages::keys(0..1));
+        }
+        let whys: Vec<_> = store.health().fallbacks.into_iter().map(|one| one.why).collect();
+        assert!(!whys.iter().any(|why| why.contains(" 1 items")), "{whys:?}");
+        wait("close", store.close()).unwrap();
+    });
+    assert_eq!(warned.load(Ordering::SeqCst), 1);
+}
+
 #[test]
 fn a_tier_that_no_waiting_mends_or_both_lost_are_an_error_at_open() {
     let opened = open_with_second(Arc::new(AtomicBool::new(true)), ErrorKind::InvalidConfig, &memory());
