@@ -31,6 +31,9 @@ pub struct StoreFactory {
 /// What all sources but its own URL say for a store of a scheme.
 pub type Beside<'a> = &'a dyn Fn(&str) -> Result<StoreOptions>;
 
+/// The kind of store that a bare path is meant for.
+const FILE: &str = "file";
+
 /// What a URL inside a URL leaves as it is.
 const INSIDE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
 
@@ -44,18 +47,35 @@ struct Tier {
 
 /// Factories by scheme. A plain value: the facade fills one in, tests fill in their own.
 #[derive(Clone, Debug, Default)]
-pub struct StoreRegistry(BTreeMap<&'static str, StoreFactory>);
+pub struct StoreRegistry {
+    factories: BTreeMap<&'static str, StoreFactory>,
+    /// Features by the scheme of the store that each has.
+    left_out: BTreeMap<&'static str, &'static str>,
+}
 
 impl StoreRegistry {
     /// Adds a kind of store; one already there with the same scheme gives way.
     pub fn register(&mut self, factory: StoreFactory) -> &mut Self {
-        self.0.insert(factory.scheme, factory);
+        self.factories.insert(factory.scheme, factory);
         self
+    }
+
+    /// Names the feature that has a kind of store which this build leaves out, for whoever asks for it. Of one that is
+    /// there, nothing is left out.
+    pub fn leave_out(&mut self, scheme: &'static str, feature: &'static str) -> &mut Self {
+        self.left_out.insert(scheme, feature);
+        self
+    }
+
+    /// The kinds of store that this build leaves out, by scheme, each with the feature that has it.
+    pub fn left_out(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let absent = self.left_out.iter().filter(|(scheme, _)| !self.factories.contains_key(*scheme));
+        absent.map(|(scheme, feature)| (*scheme, *feature))
     }
 
     /// The kinds of store there are, by scheme.
     pub fn factories(&self) -> impl Iterator<Item = &StoreFactory> {
-        self.0.values()
+        self.factories.values()
     }
 
     /// Opens `scheme:location?option=value&...`. The URL is split at its first colon; location and values are
@@ -254,7 +274,7 @@ impl StoreRegistry {
 
     /// What any kind of store calls by that name.
     fn spec(&self, name: &str) -> Option<&'static OptionSpec> {
-        let all = self.0.values().flat_map(|factory| factory.options).chain(COMMON_OPTIONS);
+        let all = self.factories.values().flat_map(|factory| factory.options).chain(COMMON_OPTIONS);
         let mut named = all.filter(|spec| spec.is_called(&name.to_ascii_lowercase()));
         named.next()
     }
@@ -322,25 +342,37 @@ impl StoreRegistry {
     /// [`ErrorKind::InvalidConfig`] listing the schemes there are.
     pub fn factory<'a>(&self, url: &'a str) -> Result<(&StoreFactory, &'a str)> {
         let split = url.split_once(':');
-        let found = split.and_then(|(scheme, rest)| Some((self.0.get(scheme)?, rest)));
+        let found = split.and_then(|(scheme, rest)| Some((self.factories.get(scheme)?, rest)));
         found.ok_or_else(|| {
-            let schemes = self.0.keys().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ");
+            let schemes =
+                self.factories.keys().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ");
             let error = Error::new(ErrorKind::InvalidConfig, "open store");
-            match split {
+            let left_out = split.and_then(|(scheme, _)| self.left_out().find(|(known, _)| *known == scheme));
+            let mut more = String::new();
+            match (split, left_out) {
+                (_, Some((scheme, feature))) => {
+                    more = format!("{scheme}: is in builds with the feature {feature}; ");
+                    error.why("this build leaves that kind of store out").with("scheme", scheme)
+                }
                 // What is no scheme may be anything, also a user whose password follows.
-                Some((scheme, _)) if is_scheme(scheme) => {
+                (Some((scheme, _)), None) if is_scheme(scheme) => {
                     error.why("no such kind of store").with("scheme", format_args!("{scheme:?}"))
                 }
-                Some(_) => error.why("what stands before the first colon of the URL names no kind of store"),
-                None => {
+                (Some(_), None) => {
+                    error.why("what stands before the first colon of the URL names no kind of store")
+                }
+                (None, None) => {
                     let place = url.split_once('?').map_or(url, |(place, _)| place);
                     let place = place.rsplit_once('@').map_or(place, |(_, host)| host);
+                    if place.starts_with(['/', '.']) && self.factories.contains_key(FILE) {
+                        more = format!("write {FILE}:{}; ", without_secrets(place));
+                    }
                     error
                         .why("a store is named by a URL")
                         .with("given", format_args!("{:?}", without_secrets(place)))
                 }
             }
-            .fix(format_args!("this build has {schemes}"))
+            .fix(format_args!("{more}this build has {schemes}"))
         })
     }
 

@@ -267,6 +267,11 @@ impl ConfigFile {
     }
 
     fn unknown(&self, key: &str, registry: &StoreRegistry) -> Error {
+        if let Some((scheme, feature)) = registry.left_out().find(|(scheme, _)| *scheme == key) {
+            return invalid(&self.path, "it has options of a kind of store that this build leaves out")
+                .with("at", key)
+                .fix(names::in_builds_with(scheme, feature));
+        }
         let schemes: Vec<&str> = registry.factories().map(|factory| factory.scheme).collect();
         let all = schemes.iter().chain(&[BACKEND]);
         let fix = match names::nearest(all.map(|known| (strsim::jaro_winkler(key, known), known))) {

@@ -203,6 +203,15 @@ impl FromIterator<(OsString, OsString)> for Environment {
 }
 
 fn unknown(name: &str, ours: &str, registry: &StoreRegistry) -> Error {
+    let is_of = |scheme: &str| {
+        ours.strip_prefix(&scheme.to_ascii_uppercase()).is_some_and(|option| option.starts_with('_'))
+    };
+    if let Some((scheme, feature)) = registry.left_out().find(|(scheme, _)| is_of(scheme)) {
+        return Error::new(ErrorKind::InvalidConfig, "read environment")
+            .why("it is for a kind of store that this build leaves out")
+            .with("variable", name)
+            .fix(names::in_builds_with(scheme, feature));
+    }
     let all = registry.factories().flat_map(|factory| {
         names::options(factory).map(|spec| {
             let option = spec.name.to_ascii_uppercase();

@@ -28,6 +28,11 @@ pub(crate) fn options(factory: &StoreFactory) -> impl Iterator<Item = &'static O
     factory.options.iter().chain(COMMON_OPTIONS)
 }
 
+/// What mends that a kind of store is left out.
+pub(crate) fn in_builds_with(scheme: &str, feature: &str) -> String {
+    format!("{scheme}: is in builds with the feature {feature}")
+}
+
 /// The first of the most alike, if one is alike at all.
 pub(crate) fn nearest<T>(all: impl IntoIterator<Item = (f64, T)>) -> Option<T> {
     let alike = all.into_iter().filter(|(likeness, _)| *likeness > LIKENESS_MIN);

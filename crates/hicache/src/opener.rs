@@ -15,6 +15,9 @@ const MEMORY_PART: u64 = 4;
 /// The kind of store that SGLang's variables for directories are for.
 const FILE: &str = "file";
 
+/// Kinds of store, and the feature that has each.
+const FEATURES: [(&str, &str); 3] = [(FILE, "file"), ("s3", "obj"), ("tier", "tier")];
+
 /// What a path in a URL does not hold as it is.
 const IN_URL: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&').add(b'=');
 
@@ -312,6 +315,9 @@ pub fn registry() -> StoreRegistry {
     registry.register(crate::obj::ObjStore::FACTORY);
     #[cfg(feature = "tier")]
     registry.register(crate::tier::TierStore::FACTORY);
+    for (scheme, feature) in FEATURES {
+        registry.leave_out(scheme, feature);
+    }
     registry
 }
 

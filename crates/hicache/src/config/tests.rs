@@ -326,7 +326,7 @@ fn w13_a_plugin_that_cannot_be_is_refused_with_what_can() {
         extra_refused(text, &wanted);
     }
     if cfg!(not(feature = "obj")) {
-        extra_refused(r#"{"plugin": {"obj": {"active": true}}}"#, &["s3", "this build knows"]);
+        extra_refused(r#"{"plugin": {"obj": {"active": true}}}"#, &["s3: is in builds with the feature obj"]);
     }
 }
 

@@ -416,3 +416,57 @@ fn a_configuration_file_names_tiers_and_a_mistake_in_them_is_told() {
     let error = opener("[tier]\nfirst = 'memory:?a=b'").check_config().unwrap_err();
     assert_eq!(error.fact("named_by"), Some("file some.toml: tier.first"), "{error}");
 }
+
+/// As in a build without the feature `obj`, whatever this one has.
+fn without_s3() -> Opener {
+    let mut registry = StoreRegistry::default();
+    registry.register(MemoryStore::FACTORY).leave_out("s3", "obj").leave_out("memory", "none");
+    Opener { registry, ..Opener::default() }
+}
+
+#[test]
+fn a_kind_of_store_that_this_build_leaves_out_is_named_with_its_feature_wherever_it_is_asked_for() {
+    let config = config("[s3]\nretries = 2");
+    let errors = [
+        without_s3().open("s3://bucket/kv").map(drop).unwrap_err(),
+        Opener { environment: environment("HICACHE_S3_ENDPOINT", "http://h"), ..without_s3() }
+            .open("memory:")
+            .map(drop)
+            .unwrap_err(),
+        Opener { config: config.clone(), ..without_s3() }.open("memory:").map(drop).unwrap_err(),
+        Opener { config, ..without_s3() }.check_config().unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        let said = error.to_string();
+        assert!(said.contains("s3: is in builds with the feature obj"), "{said}");
+        assert!(said.contains("this build leaves"), "{said}");
+    }
+    without_s3().open("memory:").unwrap();
+    let mistyped = environment("HICACHE_S4_ENDPOINT", "x");
+    let error = Opener { environment: mistyped, ..without_s3() }.open("memory:").map(drop).unwrap_err();
+    assert!(!error.to_string().contains("feature"), "{error}");
+}
+
+#[test]
+fn each_kind_of_store_is_there_or_left_out_as_the_features_say() {
+    let registry = registry();
+    let left_out: Vec<_> = registry.left_out().map(|(scheme, _)| scheme).collect();
+    for (scheme, is_built) in
+        [("file", cfg!(feature = "file")), ("s3", cfg!(feature = "obj")), ("tier", cfg!(feature = "tier"))]
+    {
+        assert_eq!(left_out.contains(&scheme), !is_built, "{scheme}: {left_out:?}");
+        assert_eq!(registry.factories().any(|factory| factory.scheme == scheme), is_built, "{scheme}");
+    }
+}
+
+#[cfg(feature = "file")]
+#[test]
+fn a_bare_path_is_told_the_url_that_it_is_meant_for() {
+    for (given, url) in [("/tmp/store", "file:/tmp/store;"), ("./kv?direct=true", "file:./kv;")] {
+        let error = Opener::default().open(given).map(drop).unwrap_err().to_string();
+        assert!(error.contains(&format!("write {url}")), "{error}");
+    }
+    let error = Opener::default().open("store").map(drop).unwrap_err().to_string();
+    assert!(!error.contains("write file:"), "{error}");
+}
