@@ -65,8 +65,12 @@ pub(crate) enum Command {
     /// code is 1.
     Get(Get),
     /// Ask which pages are there
+    ///
+    /// The exit code is 0 whatever is there: the lines, or the JSON, say what.
     Exists(Keys),
     /// Remove pages
+    ///
+    /// The exit code is 0 also for pages that were not there; the lines, or the JSON, say which were.
     Remove(Keys),
     /// List the pages of a store
     List(Inspect),
@@ -92,7 +96,7 @@ pub(crate) enum Command {
     ///
     /// Looks at the store that --backend or --config names, else at the user's own; makes none. In a bucket one small
     /// object is written, read and removed. A row says MISS where something is not as wanted, with its fix; the exit
-    /// code is 0 all the same. Of a tier: store, only the machine is looked at; notes have the command for each tier.
+    /// code is 0 all the same. Of a tier: store, each of its two is looked at, in rows as first.writable.
     Doctor(Place),
     /// What options a store has and what they are set to
     #[command(subcommand)]

@@ -80,6 +80,7 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
         output.document(&json!({ "checks": checks }))?;
         return Ok(Ending::Done);
     }
+    let width = rows.iter().flatten().chain(&of_machine).map(|check| check.name.len()).max().unwrap_or(0);
     for (store, checks) in stores.iter().zip(rows) {
         if let Some(tier) = store.tier {
             output.line(format_args!("{tier} tier {}", store.shown))?;
@@ -91,22 +92,23 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
                 format!("nearest existing directory {} (for {})", folder.display(), wanted.display())
             })?;
         }
-        print(checks, output)?;
+        print(checks, width, output)?;
     }
     if stores.iter().any(|store| store.tier.is_some()) {
         output.line("this machine")?;
     }
-    print(of_machine, output)?;
+    print(of_machine, width, output)?;
     Ok(Ending::Done)
 }
 
-fn print(checks: Vec<Check>, output: &mut Output) -> Result<()> {
+/// With names `width` wide.
+fn print(checks: Vec<Check>, width: usize, output: &mut Output) -> Result<()> {
     for check in checks {
         let mark = if check.ok { "ok  " } else { "MISS" };
         let Check { name, found, wanted, fix, .. } = &check;
-        output.line(format_args!("{mark} {name:<17} {found} (wanted: {wanted})"))?;
+        output.line(format_args!("{mark} {name:<width$} {found} (wanted: {wanted})"))?;
         if !check.ok {
-            output.line(format_args!("     {:<17} fix: {fix}", ""))?;
+            output.line(format_args!("     {:<width$} fix: {fix}", ""))?;
         }
     }
     Ok(())
