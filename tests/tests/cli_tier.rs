@@ -157,10 +157,40 @@ fn the_doctor_looks_at_each_tier_as_if_it_were_given_alone() {
     for line in ["first tier file:/proc/hicache", &format!("second tier {second}"), "this machine"] {
         assert!(text.lines().any(|one| one == line), "{line}: {text}");
     }
+    // However long the names are, what was found is in one column.
+    let begins = |line: &str| {
+        let name = line.get(5..)?.split_once(' ')?;
+        ["ok  ", "MISS"].contains(&&line[..4]).then(|| line.len() - name.1.trim_start().len())
+    };
+    let columns: Vec<_> = text.lines().filter_map(begins).collect();
+    assert!(columns.len() > 3 && columns.iter().all(|column| *column == columns[0]), "{text}");
     // What is wrong with how a tier is named is told as an error.
     let ran = home.run(["doctor", "--backend", &tier_url(&first, "file:/x?durabilty=sync", "")]).ended(2);
     assert!(ran.stderr.contains("tier=second"), "{}", ran.stderr);
     assert!(!home.path("second").exists(), "nothing is made");
+}
+
+#[test]
+fn advice_to_drop_says_that_it_needs_both_tiers_where_one_is_lost() {
+    const TEST: &str = "advice_to_drop_says_that_it_needs_both_tiers_where_one_is_lost";
+    let home = Home::new();
+    if !is_built(&home, TEST) {
+        return;
+    }
+    let nobody = "s3://b?endpoint=http://127.0.0.1:9&access_key=k&secret_key=s&retries=0";
+    if home.run(["config", "show", "--backend", nobody]).code != Some(0) {
+        skip(TEST, "needs the command with the feature obj");
+        return;
+    }
+    let first = home.url("first");
+    replay(&home, &trace(&home), &first, &[]);
+    let ran = home.run(["demo", "--backend", &tier_url(&first, nobody, "")]).ended(1);
+    let advice = "removes its pages, once both tiers answer";
+    assert!(ran.stderr.contains("hicache drop replay") && ran.stderr.contains(advice), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("a tier cannot be opened").count(), 1, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("a tier is lost"), "{}", ran.stderr);
+    let ran = home.run(["demo", "--backend", &tier_url(&first, "memory:", "")]).ended(1);
+    assert!(ran.stderr.contains("removes its pages; or name another"), "{}", ran.stderr);
 }
 
 #[test]

@@ -74,8 +74,9 @@ impl<'a> Replayer<'a> {
         let backend = session.backend(namespace.clone()).map_err(|failure| match failure {
             // The layout is the run's, not the user's choice of a namespace.
             Failure::Store(error) if error.kind() == ErrorKind::Incompatible => {
+                let when = if session.is_whole() { "" } else { ", once both tiers answer" };
                 Failure::Store(error.fix(format_args!(
-                    "`hicache drop {} {}` removes its pages; or name another --backend",
+                    "`hicache drop {} {}` removes its pages{when}; or name another --backend",
                     namespace.name(),
                     session.flags()
                 )))
@@ -119,7 +120,6 @@ impl<'a> Replayer<'a> {
         let mut all: Vec<_> = self.pool.region().fallbacks().iter().map(of_pool).collect();
         all.extend(self.session.store().health().fallbacks);
         add_kinds(&mut all, &self.fallbacks);
-        add_up(&mut all, "huge_pages");
         all.extend(self.copies());
         all
     }
@@ -262,16 +262,6 @@ fn add_kinds(all: &mut Vec<Fallback>, more: &[Fallback]) {
     for fallback in more {
         if all.iter().all(|known| known.what != fallback.what) {
             all.push(fallback.clone());
-        }
-    }
-}
-
-/// Says of rows of one kind, each of which has advice of its own, that it goes for them together.
-fn add_up(all: &mut [Fallback], what: &str) {
-    let same = || all.iter().filter(|fallback| fallback.what == what).count();
-    if same() > 1 {
-        for fallback in all.iter_mut().filter(|fallback| fallback.what == what) {
-            fallback.why.push_str("; these are in addition to those of the other rows: reserve the sum");
         }
     }
 }

@@ -40,6 +40,9 @@ pub(crate) struct Report {
     fallbacks: Vec<Missed>,
 }
 
+/// The kind of row about memory that is reserved beforehand.
+const HUGE_PAGES: &str = "huge_pages";
+
 /// Something that was asked for and not got.
 #[derive(Debug, Serialize)]
 pub(crate) struct Missed {
@@ -47,9 +50,19 @@ pub(crate) struct Missed {
     pub(crate) why: String,
 }
 
-impl From<Fallback> for Missed {
-    fn from(fallback: Fallback) -> Self {
-        Self { what: fallback.what, why: fallback.why }
+impl Missed {
+    /// As they are told. Each row about huge pages advises what would be enough for it alone: where there are several,
+    /// they say that it goes for them together.
+    pub(crate) fn all(fallbacks: impl IntoIterator<Item = Fallback>) -> Vec<Self> {
+        let told = |fallback: Fallback| Self { what: fallback.what, why: fallback.why };
+        let mut all: Vec<Self> = fallbacks.into_iter().map(told).collect();
+        let is_reserved = |missed: &Self| missed.what == HUGE_PAGES && missed.why.contains("nr_hugepages");
+        if all.iter().filter(|missed| is_reserved(missed)).count() > 1 {
+            for missed in all.iter_mut().filter(|missed| is_reserved(missed)) {
+                missed.why.push_str("; these are in addition to those of the other rows: reserve the sum");
+            }
+        }
+        all
     }
 }
 
@@ -86,7 +99,7 @@ impl Report {
             backend: replayer.session().url(),
             mode: mode(replayer.session(), &stats),
             engine: engine(&health, &stats),
-            fallbacks: replayer.fallbacks().into_iter().map(Missed::from).collect(),
+            fallbacks: Missed::all(replayer.fallbacks()),
         }
     }
 
@@ -213,6 +226,20 @@ impl fmt::Display for Micros {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn row(what: &'static str, why: &str) -> Fallback {
+        Fallback { what, why: why.to_owned() }
+    }
+
+    #[test]
+    fn several_rows_that_each_reserve_huge_pages_say_that_the_sum_is_needed() {
+        let [one, other] =
+            ["echo 33 > nr_hugepages", "echo 5 > nr_hugepages"].map(|why| row("huge_pages", why));
+        let told = Missed::all([one.clone(), row("numa", "refused"), other]);
+        let says: Vec<bool> = told.iter().map(|missed| missed.why.contains("reserve the sum")).collect();
+        assert_eq!(says, [true, false, true]);
+        assert_eq!(Missed::all([one])[0].why, "echo 33 > nr_hugepages");
+    }
 
     #[test]
     fn percentiles_are_values_that_occurred() {

@@ -100,6 +100,12 @@ impl Session {
         flags(&self.opener, &self.url)
     }
 
+    /// Whether none of the stores that it is made of is lost: some commands need all of them.
+    pub(crate) fn is_whole(&self) -> bool {
+        const LOST: [&str; 3] = ["store", "first tier", "second tier"];
+        self.store.health().fallbacks.iter().all(|one| !LOST.contains(&one.what))
+    }
+
     /// Whether pages are kept in this process's memory only.
     pub(crate) fn is_memory(&self) -> bool {
         self.url.starts_with("memory:")

@@ -154,7 +154,7 @@ impl<'a> Bench<'a> {
             checksum: self.args.options.checksum().unwrap_or(true),
             checksum_gb_per_s,
             cache,
-            fallbacks: missed.map(Missed::from).collect(),
+            fallbacks: Missed::all(missed),
         })
     }
 

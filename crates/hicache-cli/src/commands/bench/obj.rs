@@ -156,7 +156,7 @@ impl<'a> Bench<'a> {
             retries: stats.retries,
             checksum: self.args.checksum != Some(Switch::Off),
             checksum_gb_per_s,
-            fallbacks: missed.map(Missed::from).collect(),
+            fallbacks: Missed::all(missed),
         })
     }
 
