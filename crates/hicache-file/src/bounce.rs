@@ -20,8 +20,8 @@ const SLOTS_LEN: usize = 34 << 20;
 /// Slots of a namespace, at most: what rings have under way, and some that wait to be copied.
 const SLOTS_MAX: usize = 256;
 
-/// Bytes of a slot: of a page that is longer so many bounce at once. At least as many as a device moves at full speed, and
-/// otherwise what leaves each worker a slot.
+/// Bytes of a slot, least and most: of a page that is longer so many bounce at once. Devices move the least at full
+/// speed; within these bounds each worker has a slot.
 const SLOT_LEN: [usize; 2] = [1 << 20, 4 << 20];
 
 /// What the region of the slots is a multiple of, so that it can lie on huge pages whole.

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 /// Threads of the runtime where the options do not say.
 const THREADS_MAX: usize = 4;
 
-/// How long the service may take to answer when the store is opened.
+/// How long the service may take to answer when the store is opened, where the deadline is not shorter.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
 
 /// How often a service that does not answer is asked again then: a mistyped port is told in a second.
@@ -87,7 +87,7 @@ impl ObjStore {
 async fn greet(bucket: &Bucket) -> Result<()> {
     let counters = Counters::default();
     let name = format!("{}{NOBODY}", bucket.place().prefix());
-    let deadline = Some(Instant::now() + OPEN_WAIT);
+    let deadline = Some(Instant::now() + OPEN_WAIT.min(bucket.options().common.deadline));
     let ask = Ask { operation: "open store", name: "", counters: &counters, deadline };
     let error = |trouble| bucket.error(&ask, trouble);
     bucket.check_credentials().await.map_err(error)?;

@@ -55,3 +55,22 @@ fn b027_a_port_where_nobody_listens_is_told_at_open_and_soon() {
         assert!(stage::story(&error).contains("after 5 attempts"), "{error:?}");
     });
 }
+
+#[test]
+fn a_server_that_never_answers_holds_an_open_for_its_deadline_at_most() {
+    bounded(|| {
+        // Connections are made, and nobody takes them.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let mut options = ObjOptions {
+            endpoint: Some(Endpoint::parse(&endpoint).unwrap()),
+            credentials: stage::keys("a", "b"),
+            ..ObjOptions::default()
+        };
+        options.common.deadline = Duration::from_secs(1);
+        let (opened, took) = stage::timed(|| ObjStore::open("//b", options));
+        let error = opened.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{error:?}");
+        assert!(took < Duration::from_secs(6), "{took:?}");
+    });
+}
