@@ -3,7 +3,7 @@
 use crate::args::replay_namespace;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::workload::Workload;
 use hicache::{
     Call, Error, ErrorKind, Fallback, HostPool, KeyUnits, Outcomes, PageKey, PageLayout, PageMut, Pending,
@@ -83,9 +83,7 @@ impl<'a> Replayer<'a> {
             }
             other => other,
         })?;
-        let spec = session.memory();
-        let pool =
-            session::pool(spec, &rules.layout, rules.pool_pages, &*backend, &session.store().registrars())?;
+        let pool = session.pool(&*backend, &rules.layout, rules.pool_pages, session.memory())?;
         let (workload, counts, stats) = (Workload::new(), Counts::default(), Stats::default());
         let fallbacks = Vec::new();
         Ok(Self { session, backend, pool, rules, workload, interrupt, counts, stats, fallbacks })

@@ -7,7 +7,7 @@ use crate::report::Size;
 use crate::temporary::{self, Temporary};
 use hicache::{
     CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, Machine, Namespace, Opener, PageLayout,
-    PageMut, Pending, RegionSpec, Registrar, StorageBackend, Store, memory_available,
+    PageMut, Pending, RegionSpec, StorageBackend, Store, StoreExt, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use std::path::{Path, PathBuf};
@@ -85,6 +85,29 @@ impl Session {
         Ok(Self { opener, url, store, common, tells: false, temporary })
     }
 
+    /// Host memory as `spec` says, of at least its length, for `slots` pages of `layout` as the store moves them best;
+    /// not more than half of what is available.
+    pub(crate) fn pool(
+        &self,
+        backend: &dyn StorageBackend,
+        layout: &PageLayout,
+        slots: u32,
+        spec: RegionSpec,
+    ) -> Result<HostPool> {
+        let len = layout.strides_for(slots, &backend.capabilities())?.region_len();
+        if let Some(available) = memory_available().filter(|available| len as u64 > available / 2) {
+            return Err(hicache::Error::new(ErrorKind::InvalidArgument, "make pool")
+                .why("the pool would take more than half of the memory that is available")
+                .with("slots", slots)
+                .with("bytes", len)
+                .with("available", available)
+                .with("limit", limit_of_memory(available))
+                .fix("fewer slots (--pool-pages, --batch), or smaller pages")
+                .into());
+        }
+        Ok(self.store.pool(backend, layout, slots, spec)?)
+    }
+
     /// The store.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
@@ -123,7 +146,7 @@ impl Session {
 
     /// Host memory for one page, this command's own whatever the option `allocator` says: nobody else is to map it.
     pub(crate) fn one_page(&self, layout: &PageLayout, backend: &dyn StorageBackend) -> Result<PageMut> {
-        let pool = pool(self.common.own_memory(), layout, 1, backend, &[])?;
+        let pool = self.pool(backend, layout, 1, self.common.own_memory())?;
         Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
     }
 
@@ -242,32 +265,6 @@ impl Drop for Session {
             ));
         }
     }
-}
-
-/// Host memory as `spec` says, of at least its length, for `slots` pages of `layout` as the backend wants them, and
-/// known to `registrars`.
-pub(crate) fn pool(
-    spec: RegionSpec,
-    layout: &PageLayout,
-    slots: u32,
-    backend: &dyn StorageBackend,
-    registrars: &[Arc<dyn Registrar>],
-) -> Result<HostPool> {
-    let strides = layout.strides_for(slots, &backend.capabilities())?;
-    let len = strides.region_len();
-    if let Some(available) = memory_available().filter(|available| len as u64 > available / 2) {
-        return Err(hicache::Error::new(ErrorKind::InvalidArgument, "make pool")
-            .why("the pool would take more than half of the memory that is available")
-            .with("slots", slots)
-            .with("bytes", len)
-            .with("available", available)
-            .with("limit", limit_of_memory(available))
-            .fix("fewer slots (--pool-pages, --batch), or smaller pages")
-            .into());
-    }
-    let region = RegionSpec { len: len.max(spec.len), ..spec }.map()?;
-    let registrars: Vec<&dyn Registrar> = registrars.iter().map(|registrar| &**registrar).collect();
-    Ok(HostPool::new(region, strides, &registrars)?)
 }
 
 /// What sets that so much memory is available: the limit of a container, or the machine.

@@ -8,7 +8,7 @@ use crate::meter::{Meter, Step};
 use crate::output::Output;
 use crate::progress;
 use crate::report::{Missed, engine, mode};
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::{page_cache, workload};
 use hicache::{
     Call, Checksum, DType, Error, ErrorKind, Geometry, Get, HostPool, KeyUnits, Namespace, Outcomes, Page,
@@ -89,7 +89,7 @@ fn pool(
     backend: &dyn StorageBackend,
 ) -> Result<HostPool> {
     let (spec, slots) = (region_spec(args.memory, session.memory()), args.batch.get());
-    let pool = session::pool(spec, layout, slots, backend, &session.store().registrars())?;
+    let pool = session.pool(backend, layout, slots, spec)?;
     for (mut page, seed) in pool.alloc(slots as usize).expect("a new pool").into_iter().zip(1..) {
         workload::randomise(&mut page, seed);
     }

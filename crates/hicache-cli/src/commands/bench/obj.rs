@@ -99,7 +99,7 @@ impl<'a> Bench<'a> {
         let backend = session.backend(namespace.clone())?;
         let batch = args.batch.get();
         let slots = batch.saturating_mul(window(args));
-        let pool = session::pool(RegionSpec::default(), namespace.layout(), slots, &*backend, &[])?;
+        let pool = session.pool(&*backend, namespace.layout(), slots, RegionSpec::default())?;
         for (mut page, seed) in pool.alloc(slots as usize).expect("a new pool").into_iter().zip(1..) {
             workload::randomise(&mut page, seed);
         }
