@@ -97,6 +97,8 @@ fn http_client(options: &ObjOptions) -> Result<SharedHttpClient> {
     let endpoint = options.endpoint.as_ref();
     let builder = ConnectionPool::builder()
         .idle_timeout(options.idle_timeout)
+        // Unbounded, it makes a new connection wherever one that is about to be free is not free yet.
+        .max_connections_per_host(options.concurrency.get() as usize)
         .tcp_nodelay(true)
         .partitions([Partition::new(PartitionId::from_index(0), DriverSpawner::from_fn(spawn))])
         .sleep_impl(TokioSleep::new())
