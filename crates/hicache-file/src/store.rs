@@ -98,7 +98,10 @@ impl FileStore {
         if options.engine != options::Engine::Threads {
             let depth = options.depth.map_or(DEPTH, NonZeroU32::get);
             let reads_wait = roots.iter().any(Root::reads_wait);
-            let setup = Setup { depth, block, memory: options.common.own_memory(), reads_wait, sys };
+            let beyond =
+                roots.iter().filter_map(Root::direct).max().map_or(block, |direct| direct.min(block));
+            let memory = options.common.own_memory();
+            let setup = Setup { depth, block, beyond, memory, reads_wait, sys };
             fallbacks.extend(add_rings(&mut engine, &options, &setup)?);
         }
         let files = Files { roots, options, fallbacks, told: Mutex::default() };

@@ -9,6 +9,8 @@ pub(super) struct Flags {
     pub(super) dir: PathBuf,
     /// Bytes of pages that one measurement writes.
     pub(super) bytes: u64,
+    /// The only page length to measure, in bytes.
+    pub(super) page_len: Option<u64>,
     /// What buffers lie on; chosen by what the machine has where not given.
     pub(super) memory: Option<Memory>,
     /// Requests under way at once, of whoever has such a number.
@@ -35,7 +37,8 @@ pub(super) enum Part {
     Obj,
 }
 
-const FLAGS: [&str; 7] = ["--rounds", "--depth", "--dir", "--bytes", "--memory", "--only", "--python"];
+const FLAGS: [&str; 8] =
+    ["--rounds", "--depth", "--dir", "--bytes", "--page-bytes", "--memory", "--only", "--python"];
 const PARTS: [(&str, Part); 4] =
     [("compare", Part::Compare), ("batches", Part::Batches), ("cache", Part::Cache), ("obj", Part::Obj)];
 const MEMORIES: [(&str, Memory); 3] = [("huge", Memory::Huge), ("thp", Memory::Thp), ("base", Memory::Base)];
@@ -52,6 +55,7 @@ impl Flags {
             rounds: 5,
             dir: target.join("bench"),
             bytes: 512 << 20,
+            page_len: None,
             memory: None,
             depth: 32,
             only: None,
@@ -71,7 +75,10 @@ impl Flags {
                 "--dir" => flags.dir = PathBuf::from(value),
                 "--python" => flags.python = Some(PathBuf::from(value)),
                 "--bytes" => {
-                    flags.bytes = mebibytes(value).ok_or_else(|| one_of("MiB or GiB, as in 512MiB"))?
+                    flags.bytes = bytes(value).ok_or_else(|| one_of("KiB, MiB or GiB, as in 512MiB"))?
+                }
+                "--page-bytes" => {
+                    flags.page_len = Some(bytes(value).ok_or_else(|| one_of("KiB or MiB, as in 64KiB"))?)
                 }
                 "--memory" => {
                     flags.memory = Some(named(&MEMORIES, value).ok_or_else(|| one_of("huge, thp, base"))?)
@@ -85,18 +92,20 @@ impl Flags {
         }
         Ok(flags)
     }
+
+    /// Which lengths of pages to measure, where these are the usual ones.
+    pub(super) fn page_lens(&self, usual: &[u64]) -> Vec<u64> {
+        self.page_len.map_or_else(|| usual.to_vec(), |only| vec![only])
+    }
 }
 
 fn named<T: Copy>(all: &[(&str, T)], wanted: &str) -> Option<T> {
     all.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
 }
 
-fn mebibytes(text: &str) -> Option<u64> {
-    let (digits, shift) = match (text.strip_suffix("MiB"), text.strip_suffix("GiB")) {
-        (Some(digits), _) => (digits, 20),
-        (_, Some(digits)) => (digits, 30),
-        _ => return None,
-    };
+fn bytes(text: &str) -> Option<u64> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let (digits, shift) = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
     digits.parse::<u64>().ok().filter(|count| *count > 0 && *count < 1 << 20).map(|count| count << shift)
 }
 
@@ -112,7 +121,8 @@ mod tests {
     #[test]
     fn flags_are_read_and_nonsense_is_refused() {
         let flags = parse("--rounds 7 --bytes 1GiB --memory base --only cache --dir some").unwrap();
-        assert_eq!((flags.rounds, flags.bytes), (7, 1 << 30));
+        assert_eq!((flags.rounds, flags.bytes, flags.page_len), (7, 1 << 30, None));
+        assert_eq!(parse("--page-bytes 64KiB").unwrap().page_len, Some(65_536));
         assert_eq!((flags.memory, flags.only), (Some(Memory::Base), Some(Part::Cache)));
         assert_eq!(parse("").unwrap().dir, Path::new("target/bench"));
         for wrong in

@@ -23,6 +23,8 @@ const MIB: u64 = 1 << 20;
 const THREADS: u32 = 16;
 /// Pages in a batch, where the batch is not what is varied.
 const BATCH: u32 = 128;
+/// Batches at least, so that the first and the last, where not all work at once, are not all there is.
+const BATCHES: u64 = 4;
 
 const SPREAD: &str = "Rates are medians; ratios are those of one round, as median (least-most). \
     A ratio between 0.87 and 1.15 says nothing.";
@@ -72,23 +74,26 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
 fn sections(part: Part, flags: &Flags, tools: &Tools) -> Vec<Section> {
     let load = |page_len, bytes: u64, batch: u32| Load {
         page_len,
-        pages: (bytes / page_len).max(u64::from(batch)),
+        pages: (bytes / page_len).max(BATCHES * u64::from(batch)),
         batch,
     };
     match part {
         Part::Compare => {
             let of = |page_len| compare(load(page_len, flags.bytes, BATCH), tools);
-            [64 * KIB, MIB, 4 * MIB].map(of).into()
+            flags.page_lens(&[64 * KIB, MIB, 4 * MIB]).into_iter().map(of).collect()
         }
         Part::Batches => {
-            let sizes = [64 * KIB, MIB].into_iter();
-            let cells = sizes.flat_map(|page_len| [1, 4, 32, BATCH].map(|batch| (page_len, batch)));
+            let cells = flags
+                .page_lens(&[64 * KIB, MIB])
+                .into_iter()
+                .flat_map(|page_len| [1, 4, 32, BATCH].map(|batch| (page_len, batch)));
             cells.map(|(page_len, batch)| batches(load(page_len, flags.bytes / 4, batch), tools)).collect()
         }
         // Not of directories.
         Part::Obj => Vec::new(),
         Part::Cache => {
-            [64 * KIB, MIB].map(|page_len| cache(load(page_len, flags.bytes, BATCH), tools)).into()
+            let of = |page_len| cache(load(page_len, flags.bytes, BATCH), tools);
+            flags.page_lens(&[64 * KIB, MIB]).into_iter().map(of).collect()
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::contender::{document, line};
 use super::figures::{Figures, print_rates, print_ratios};
 use super::flags::Flags;
-use super::{MIB, shuffled};
+use super::{KIB, MIB, shuffled};
 use crate::cargo::{cargo, succeed};
 use crate::workspace::Workspace;
 
@@ -116,7 +116,7 @@ impl Server {
 
     fn measure_all(&self, programs: &Programs, flags: &Flags, bytes: u64) -> Result<(), String> {
         println!("\n## Against {}, {CONCURRENCY} requests under way", self.name);
-        for page_len in [MIB, 4 * MIB] {
+        for page_len in flags.page_lens(&[MIB, 4 * MIB]) {
             let pages = (bytes / page_len).max(CONCURRENCY);
             self.measure(programs, flags, page_len, pages)?;
         }
@@ -124,7 +124,7 @@ impl Server {
     }
 
     fn measure(&self, programs: &Programs, flags: &Flags, page_len: u64, pages: u64) -> Result<(), String> {
-        println!("\n### {pages} pages of {} MiB\n", page_len / MIB);
+        println!("\n### {pages} pages of {} KiB\n", page_len / KIB);
         let clients = &programs.clients;
         for client in clients {
             println!("    {}", line(&self.command(programs, flags, *client, page_len, pages)));

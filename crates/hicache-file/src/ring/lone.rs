@@ -85,7 +85,7 @@ impl Lones {
             return Begun::Not(read);
         }
         let Some(Kept { kernel, tail, parts }) = self.shared.take() else { return Begun::Not(read) };
-        let record = Record::new(read, tail, parts, self.shared.setup.block);
+        let record = Record::new(read, tail, parts, self.shared.setup.beyond);
         let mut lone = Lone { shared: Arc::clone(&self.shared), kernel: None, record: None };
         lone.kernel.insert(kernel).push_chain(0, lone.record.insert(record));
         match lone.wait(Some(Instant::now() + PATIENCE)) {

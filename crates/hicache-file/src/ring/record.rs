@@ -13,7 +13,7 @@ use std::time::Instant;
 /// last of them has completed, or is leaked.
 pub(super) struct Record {
     pub(super) read: Read,
-    /// The page's pieces, then the tail and a block beyond, which must stay empty: a longer file shows itself.
+    /// The page's pieces, then the tail and a little beyond, which must stay empty: a longer file shows itself.
     pub(super) parts: Parts,
     /// Where the tail comes, or is copied to when the page has room for it.
     tail: PageMut,
@@ -36,14 +36,14 @@ pub(super) fn tails(setup: &Setup) -> Result<Vec<PageMut>> {
 }
 
 impl Record {
-    pub(super) fn new(mut read: Read, mut tail: PageMut, mut parts: Parts, block: Alignment) -> Self {
+    pub(super) fn new(mut read: Read, mut tail: PageMut, mut parts: Parts, beyond: Alignment) -> Self {
         let part = |start: *mut u8, len: usize| libc::iovec { iov_base: start.cast(), iov_len: len };
         parts.0.clear();
         for plane in 0..read.page.planes() {
             let mut piece = read.page.piece_mut(plane);
             parts.0.push(part(piece.as_mut_ptr(), piece.len()));
         }
-        let tail_len = read.tail_len + block.bytes();
+        let tail_len = read.tail_len + beyond.bytes();
         let room = read.page.room_mut().map_or(0, |room| room.len());
         let joined = room >= tail_len;
         match parts.0.last_mut().filter(|_| joined) {

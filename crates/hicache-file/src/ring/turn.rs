@@ -36,6 +36,8 @@ pub(crate) struct Setup {
     pub(crate) depth: u32,
     /// Tails are two of it at most.
     pub(crate) block: Alignment,
+    /// What is read beyond a file, to see that it ends there: the least that direct I/O takes.
+    pub(crate) beyond: Alignment,
     /// How memory of the store's own is mapped.
     pub(crate) memory: RegionSpec,
     /// In some directory, who starts a read waits for it.
@@ -176,7 +178,7 @@ impl Turn {
             }
             self.bytes += read.page.len();
             let (tail, parts) = self.spare.pop().expect("as many as reads in flight");
-            let mut record = Record::new(read, tail, parts, self.setup.block);
+            let mut record = Record::new(read, tail, parts, self.setup.beyond);
             record.buffer = self.registered.buffer_of(&record, &self.kernel);
             self.kernel.push_chain(index, self.table[index].insert(record));
         }
@@ -243,6 +245,8 @@ impl Turn {
                     let path = || record.read.path.to_string_lossy().into_owned();
                     record.told(step, if opened { result } else { self.setup.sys.completion(result, path) });
                     if opened {
+                        // Cancelling it came too late: it is cancelled again when there is something to cancel.
+                        record.cancelled = false;
                         self.kernel.push_opened(index, record, result);
                     }
                     // The rest of a chain whose opening failed is cancelled, and not told.
@@ -333,7 +337,8 @@ pub(super) fn probe() -> Result<Vec<Fallback>, String> {
     let refused = |error: io::Error| format!("io_uring_enter: {error}; {}", likely_cause(&error));
     prove(&mut kernel, &Sys::default()).map_err(refused)?;
     let (memory, sys) = (RegionSpec::default(), Sys::default());
-    let setup = Setup { depth: 1, block: Alignment::base_page(), memory, reads_wait: false, sys };
+    let block = Alignment::base_page();
+    let setup = Setup { depth: 1, block, beyond: block, memory, reads_wait: false, sys };
     let tails = tails(&setup).map_err(|error| error.to_string())?;
     let region = tails[0].pool().region();
     let mut without = std::mem::take(&mut kernel.without);
