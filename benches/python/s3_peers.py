@@ -8,6 +8,7 @@ many threads as requests may be under way, without checksums of its own where it
 import argparse
 import json
 import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -175,6 +176,8 @@ def main():
     for name, default in [("page-bytes", None), ("pages", None), ("concurrency", 16)]:
         parser.add_argument(f"--{name}", type=int, default=default, required=default is None)
     flags = parser.parse_args()
+    # What peers log there is no part of the document.
+    document, sys.stdout = sys.stdout, sys.stderr
     client = {"nixl": Nixl, "boto3": Boto3}[flags.client](flags)
     count = min(flags.pages, 8 * flags.concurrency)
     pages = [bytearray(os.urandom(flags.page_bytes)) for _ in range(count)]
@@ -197,7 +200,8 @@ def main():
                 "threads": flags.concurrency,
                 "page_bytes": flags.page_bytes,
             }
-        )
+        ),
+        file=document,
     )
 
 
