@@ -12,6 +12,7 @@ pub(crate) const ALLOCATOR: OptionSpec = OptionSpec {
     default: "shm for shm:, else mmap",
     about: "memory of host pools: this process's own, or memory that other processes can map",
     secret: false,
+    guarded: false,
 };
 
 /// Which memory a pool of host pages is made of.

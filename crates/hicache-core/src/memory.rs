@@ -16,6 +16,7 @@ const CAPACITY: OptionSpec = OptionSpec {
     default: "1GiB; of the command and of open(), a quarter of the memory available",
     about: "most bytes of pages held; a set beyond it is refused",
     secret: false,
+    guarded: false,
 };
 
 /// Pages in this process's memory. Clones share them.

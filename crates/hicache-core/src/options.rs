@@ -43,6 +43,8 @@ pub struct OptionSpec {
     pub about: &'static str,
     /// Its value is never printed.
     pub secret: bool,
+    /// A value that it does not take is not printed: it may be a secret that stands in the wrong place.
+    pub guarded: bool,
 }
 
 /// How to open a store, once or, where it is not there, again later.
@@ -79,7 +81,7 @@ impl OptionSpec {
         default: &'static str,
         about: &'static str,
     ) -> Self {
-        Self { name, aliases: &[], kind, default, about, secret: false }
+        Self { name, aliases: &[], kind, default, about, secret: false, guarded: false }
     }
 
     /// Whether it has that name, or also has it.
@@ -107,6 +109,7 @@ const ACCEPT_UNVERIFIED: OptionSpec = OptionSpec {
     default: "false",
     about: "serve pages that carry no check of ours",
     secret: false,
+    guarded: false,
 };
 
 const DEADLINE: OptionSpec = OptionSpec {
@@ -116,6 +119,7 @@ const DEADLINE: OptionSpec = OptionSpec {
     default: "30s",
     about: "when a batch is given up, where the call does not say",
     secret: false,
+    guarded: false,
 };
 
 /// The values of [`COMMON_OPTIONS`].
@@ -319,7 +323,11 @@ fn parsed<T>(
             .with("option", spec.name)
             .with(
                 "value",
-                if spec.secret { "(secret)".to_string() } else { format!("{:?}", without_secrets(value)) },
+                match (spec.secret, spec.guarded) {
+                    (true, _) => "(secret)".to_string(),
+                    (false, true) => "(not shown)".to_string(),
+                    (false, false) => format!("{:?}", without_secrets(value)),
+                },
             )
             .with("source", source)
     })

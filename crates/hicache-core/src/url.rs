@@ -33,6 +33,17 @@ pub fn without_secrets(url: &str) -> Cow<'_, str> {
     shown
 }
 
+/// A text of others with URLs in it, to print: without the user and the password that one may name, also one that is
+/// malformed. What stands between two URLs may go with them, since a password may hold any mark.
+pub fn without_users(text: &str) -> Cow<'_, str> {
+    let (Some(first), Some(last)) = (text.find('@'), text.rfind('@')) else { return text.into() };
+    let word = first - text[..first].rsplit(char::is_whitespace).next().map_or(0, str::len);
+    let bare = text[word..first].contains(':').then_some(word);
+    let url = text.find("//").map(|at| at + 2);
+    let from = url.filter(|at| *at <= first).or(bare).or(url.filter(|at| *at <= last));
+    from.map_or(text.into(), |from| format!("{}***{}", &text[..from], &text[last..]).into())
+}
+
 /// The first option in `text` for which `is_stray` holds, by its place and name, given what stands before it: one of
 /// the marks that are taken for `?` and `&`, a slash, or at the beginning [`START`].
 pub(crate) fn stray_option(text: &str, is_stray: impl Fn(char, &str) -> bool) -> Option<(usize, &str)> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 const SECRET: &str = "S3cr3t/+Key=";
 
 const fn spec(name: &'static str, aliases: &'static [&'static str], secret: bool) -> OptionSpec {
-    OptionSpec { name, aliases, kind: "", default: "", about: "", secret }
+    OptionSpec { name, aliases, kind: "", default: "", about: "", secret, guarded: false }
 }
 
 const DIRECT: OptionSpec = spec("direct", &["use_direct_io", "o_direct"], false);
@@ -166,6 +166,38 @@ fn b019_a_secret_is_in_no_text() {
         assert!(!text.contains(SECRET) && !text.contains("TOK123"), "{text}");
     }
     assert!(format!("{whole:?}").contains("token"), "names and sources are no secrets");
+}
+
+#[test]
+fn b019_a_refused_value_of_a_guarded_option_is_in_no_text_and_one_that_is_taken_is_no_secret() {
+    const WHO: OptionSpec = OptionSpec { guarded: true, ..OptionSpec::new("who", "", "", "") };
+    let parse = |text: &str| if text == "me" { Ok(()) } else { Err("want me".to_owned()) };
+    let error = refused(options(&[(Source::Url, "who", SECRET)]).take(&WHO, parse));
+    assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
+    assert_eq!((error.fact("option"), error.fact("source")), (Some("who"), Some("url")));
+    options(&[(Source::Url, "who", "me")]).take(&WHO, parse).unwrap();
+}
+
+#[test]
+fn b019_users_of_urls_in_a_text_of_others_are_not_told() {
+    let text = |url: &str| format!("invalid full URI ({url}), see {url} again");
+    for user in ["u:hush", "hush", "u:hu/sh", "u:hu//sh", "u:hu sh", "u:hu@sh"] {
+        let told = hicache_core::without_users(&text(&format!("http://{user}@host:1/p"))).into_owned();
+        assert!(!told.contains("hu") && told.ends_with("@host:1/p again"), "{told}");
+    }
+    for malformed in [
+        "why: ::u:hush@//bad host",
+        "u:hush@x and http://a@b",
+        "a@b http://u:hush@host",
+        "u:hush@h",
+        "\u{3000}u:hush@h",
+    ] {
+        let told = hicache_core::without_users(malformed);
+        assert!(!told.contains("hush"), "{told}");
+    }
+    for plain in ["nothing at all", "see http://host/p", "a@b and nothing", "a@b, then http://host"] {
+        assert_eq!(hicache_core::without_users(plain), plain);
+    }
 }
 
 #[test]

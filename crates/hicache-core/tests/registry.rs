@@ -8,7 +8,7 @@ use hicache_testkit::{Medium, Openers, Reopened, Subject, conformance};
 use std::sync::Arc;
 
 const fn spec(name: &'static str, aliases: &'static [&'static str], secret: bool) -> OptionSpec {
-    OptionSpec { name, aliases, kind: "", default: "", about: "", secret }
+    OptionSpec { name, aliases, kind: "", default: "", about: "", secret, guarded: false }
 }
 
 const NAME: OptionSpec = spec("name", &["alias"], false);

@@ -214,14 +214,19 @@ const VIRTUAL: OptionSpec = OptionSpec::new(
     "not set",
     "the opposite of path_style, as SGLang's connector calls it",
 );
-const CREDENTIALS: OptionSpec = OptionSpec::new(
-    "credentials",
-    "auto, static, env, profile, profile:NAME, container, instance, anonymous",
-    "auto",
-    "who asks; auto: the static ones if set, else environment, profile, container, and on AWS the instance",
-);
-const ACCESS_KEY: OptionSpec =
-    OptionSpec::new("access_key", "text", "none", "static credentials: the key's name");
+const CREDENTIALS: OptionSpec = OptionSpec {
+    guarded: true,
+    ..OptionSpec::new(
+        "credentials",
+        "auto, static, env, profile, profile:NAME, container, instance, anonymous",
+        "auto",
+        "who asks; auto: the static ones if set, else environment, profile, container, and on AWS the instance",
+    )
+};
+const ACCESS_KEY: OptionSpec = OptionSpec {
+    guarded: true,
+    ..OptionSpec::new("access_key", "text", "none", "static credentials: the key's name")
+};
 const SECRET_KEY: OptionSpec = OptionSpec {
     aliases: &["secrete_key"],
     secret: true,
@@ -253,8 +258,10 @@ const CHECKSUM_MODE: OptionSpec = OptionSpec {
         "a checksum for the service to check; auto: on AWS only, and off where it is refused",
     )
 };
-const SSE: OptionSpec =
-    OptionSpec::new("sse", "AES256, aws:kms, aws:kms:KEY", "the bucket's", "encryption by the service");
+const SSE: OptionSpec = OptionSpec {
+    guarded: true,
+    ..OptionSpec::new("sse", "AES256, aws:kms, aws:kms:KEY", "the bucket's", "encryption by the service")
+};
 const STORAGE_CLASS: OptionSpec =
     OptionSpec::new("storage_class", "name", "the bucket's", "storage class of pages");
 const CONCURRENCY: OptionSpec =
@@ -395,6 +402,7 @@ fn take_credentials(options: &mut StoreOptions) -> Result<Credentials> {
     let asked = options.take(&CREDENTIALS, |text| match text.split_once(':').unwrap_or((text, "")) {
         ("auto", "") => Ok(None),
         ("static", "") => Ok(Some(None)),
+        ("static", _) => Err("the keys are options of their own: access_key and secret_key".to_string()),
         ("env", "") => Ok(Some(Some(Credentials::Environment))),
         ("profile", "") => Ok(Some(Some(Credentials::Profile(None)))),
         ("profile", name) => Ok(Some(Some(Credentials::Profile(Some(name.to_string()))))),

@@ -125,6 +125,27 @@ fn a_value_that_cannot_be_is_refused_by_name_and_without_a_secret() {
 }
 
 #[test]
+fn b019_a_secret_in_the_place_of_another_value_is_not_in_the_refusal() {
+    let misplaced = [
+        ("credentials", "static:hushhush"),
+        ("credentials", "hushhush"),
+        ("credentials", "env:hushhush"),
+        ("access_key", "name hushhush"),
+        ("sse", "customer:hushhush"),
+        ("sse", "aws:kms:hush hushhush"),
+        ("proxy", "hushhush"),
+        ("endpoint", "http://name:hushhush@host"),
+    ];
+    for (name, value) in misplaced {
+        let error = parsed(&[(name, value)]).expect_err(name);
+        assert_eq!(error.fact("option"), Some(name), "{error:?}");
+        assert!(!format!("{error:?}").contains("hushhush"), "{name}={value}: {error:?}");
+    }
+    let error = parsed(&[("credentials", "static:hushhush")]).expect_err("keys are options");
+    assert!(error.to_string().contains("access_key and secret_key"), "{error}");
+}
+
+#[test]
 fn b019_secrets_are_in_no_print_of_the_options() {
     let keys = [
         ("access_key", "name"),

@@ -10,6 +10,7 @@ pub(super) const HUGE_PAGES: OptionSpec = OptionSpec {
     default: "prefer:2MiB",
     about: "page size of the memory of the store and of its host pools",
     secret: false,
+    guarded: false,
 };
 
 pub(super) const MLOCK: OptionSpec = OptionSpec {
@@ -19,6 +20,7 @@ pub(super) const MLOCK: OptionSpec = OptionSpec {
     default: "false",
     about: "lock that memory, so that it is never swapped out; require: or not at all",
     secret: false,
+    guarded: false,
 };
 
 pub(super) const NUMA: OptionSpec = OptionSpec {
@@ -28,6 +30,7 @@ pub(super) const NUMA: OptionSpec = OptionSpec {
     default: "off",
     about: "which NUMA node that memory lies on; prefer: as far as it has room",
     secret: false,
+    guarded: false,
 };
 
 impl CommonOptions {

@@ -350,8 +350,7 @@ fn w13_a_boolean_means_the_same_in_every_shape_and_form() {
     assert_eq!(extra(r#"{"use_uring": "false"}"#), []);
     let config = ConfigFile::parse_extra_config(r#"{"use_uring": true}"#).unwrap();
     let options = Opener { config: Some(config), ..Opener::default() }.options("file:x").unwrap();
-    let engine =
-        crate::OptionSpec { name: "engine", aliases: &[], kind: "", default: "", about: "", secret: false };
+    let engine = crate::OptionSpec::new("engine", "", "", "");
     assert_eq!(options.strongest(&engine)[0].1, "io_uring");
 }
 

@@ -251,6 +251,7 @@ fn b019_a_secret_is_not_among_what_holds() {
         default: "none",
         about: "",
         secret: true,
+        guarded: false,
     };
     let mut opener = Opener::default();
     let check = |mut options: StoreOptions| {
