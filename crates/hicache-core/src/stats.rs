@@ -49,7 +49,7 @@ counters! {
     damaged,
     /// Pages found without a check of ours (no record, or no checksum).
     unverified,
-    /// Pages written.
+    /// Pages written ([`Stored::Written`](crate::Stored::Written) says what counts as that).
     written,
     /// Pages offered that were there already.
     present,

@@ -63,7 +63,9 @@ pub enum Priority {
 /// How a page came to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// By this call.
+    /// By this call. Also where a service's answer to an upload of this call was lost, and on asking again the page was
+    /// there, no older than the call by the service's own clock: sure is that somebody wrote it meanwhile, and most
+    /// likely this call did.
     Written,
     /// It was there already, and sound; keys are content hashes, so the bytes are the same.
     Present,

@@ -36,7 +36,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The namespaces recorded here, by name.
     async fn namespaces(&self) -> Result<Vec<Namespace>>;
 
-    /// Removes every page of `namespace`, and its record. Returns how many pages.
+    /// Removes every page of `namespace`, and its record. Returns how many pages. The digest says which: one without a
+    /// record is cleared, too.
+    ///
+    /// # Errors
+    ///
+    /// What removing met; where it had begun, the fact `removed` says how many pages had gone by then. Where pages
+    /// stay, the record does, so that it can be begun again.
     async fn clear(&self, namespace: &Namespace) -> Result<u64>;
 
     /// Walks over what is stored and hands each find to `visitor`, on a thread of the store's or on this one, until

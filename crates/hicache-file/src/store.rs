@@ -251,14 +251,17 @@ impl Files {
         let mut removed = 0;
         for root in &self.roots {
             let folder = namespace_folder(digest);
-            let fail = |error| root.failed("clear namespace", &folder, error);
-            let grave = root.temporary_name().map_err(fail)?;
+            let fail = |removed: u64| {
+                let failed = |error| root.failed("clear namespace", &folder, error);
+                move |error| failed(error).with("removed", removed)
+            };
+            let grave = root.temporary_name().map_err(fail(removed))?;
             match root.sys().rename(root.dir(), &folder, &grave) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                renamed => renamed.map_err(fail)?,
+                renamed => renamed.map_err(fail(removed))?,
             }
             removed += scan::count_pages(root, &grave);
-            root.sys().remove_tree(root.dir(), &grave).map_err(fail)?;
+            root.sys().remove_tree(root.dir(), &grave).map_err(fail(removed))?;
         }
         Ok(removed)
     }

@@ -253,6 +253,7 @@ impl Bucket {
                 error = error.with("endpoint", self.service());
                 error = error.with("read_timeout", format_args!("{:?}", self.options.read_timeout));
             }
+            Kind::Late => error = error.with("endpoint", self.service()),
             _ => (),
         }
         let later = matches!(

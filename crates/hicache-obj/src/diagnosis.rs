@@ -5,7 +5,7 @@ use crate::crew::Crew;
 use crate::options::{ChecksumMode, Credentials, ObjOptions};
 use crate::place::{Place, is_path_style};
 use crate::store::NOBODY;
-use crate::tries::Ask;
+use crate::tries::{Ask, Limit};
 use crate::trouble::{Kind, Trouble};
 use crate::unfinished;
 use hicache_core::{Checksum, Counters, ErrorKind, Result};
@@ -238,8 +238,8 @@ async fn uploads(bucket: &Bucket) -> Option<Finding> {
     const NAME: &str = "s3_uploads";
     let wanted = "none that is older than a day";
     let counters = Counters::default();
-    let deadline = Instant::now().checked_add(WAIT);
-    let ask = Ask { operation: "list uploads", name: "", counters: &counters, deadline };
+    let limit = Limit::At(Instant::now().checked_add(WAIT));
+    let ask = Ask { operation: "list uploads", name: "", counters: &counters, limit };
     let (uploads, more) = match unfinished::list(bucket, &ask, bucket.place().prefix(), None).await {
         Ok(listed) => listed?,
         Err(trouble) => return Some(Finding::of(NAME, wanted, &trouble, "look again later")),

@@ -4,7 +4,7 @@ use crate::backend::View;
 use crate::bucket::Bucket;
 use crate::place::Named;
 use crate::tail;
-use crate::tries::{Ask, Tries};
+use crate::tries::{Ask, Limit, Tries};
 use crate::trouble::Trouble;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::types::Object;
@@ -56,7 +56,8 @@ pub(crate) fn may_pay(view: &View) -> bool {
 pub(crate) async fn first(view: &View, deadline: Option<Instant>) -> Option<Listed> {
     let bucket = &view.bucket;
     let folder = bucket.place().folder(view.namespace.digest());
-    let ask = Ask { operation: "list pages", name: &folder, counters: &view.counters, deadline };
+    let ask =
+        Ask { operation: "list pages", name: &folder, counters: &view.counters, limit: Limit::At(deadline) };
     let output = list(bucket, &ask, &folder, false, None).await.ok()?;
     let truncated = output.is_truncated().unwrap_or(false);
     let mut lens = HashMap::new();

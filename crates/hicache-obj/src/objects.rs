@@ -7,9 +7,10 @@ use crate::known::{Known, Standing};
 use crate::parts;
 use crate::records::Records;
 use crate::requests::{Seen, Upload};
-use crate::tries::{Ask, Tries};
+use crate::tries::{Ask, Limit, Tries};
 use crate::trouble::{Kind, Trouble};
 use hicache_core::{Counters, Error, ErrorKind, Namespace, Page, PageKey, PageMut, Put, Result, Stored};
+use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 /// The pages of one namespace, for one item of a batch.
@@ -26,9 +27,13 @@ pub(crate) struct Objects<'a> {
 /// What stands at a page's name, as far as can be told without its bytes.
 enum Head {
     Nothing,
-    Sound,
+    /// And when it was stored, by the service's clock.
+    Sound(Option<SystemTime>),
     Flawed(Flaw),
 }
+
+/// How far the whole seconds in which a service tells two times may be from what they stand for.
+const WHOLE_SECONDS: Duration = Duration::from_secs(2);
 
 impl<'a> Objects<'a> {
     /// Stores a page, unless it is there and sound.
@@ -55,29 +60,33 @@ impl<'a> Objects<'a> {
     /// Asks first where the page is believed to be there, or where the service knows no conditions; else uploads on
     /// condition that nothing is there, which is one request instead of two.
     async fn set_at(&self, put: &Put, ask: &Ask<'_>) -> std::result::Result<Stored, Trouble> {
+        let begun = Instant::now();
         let standing = self.known.of(&put.key);
         let mut fresh = standing != Standing::Damaged;
         if fresh && (standing == Standing::There || !self.bucket.gives_condition()) {
             match self.look(&put.key, ask).await? {
-                Head::Sound => return Ok(Stored::Present),
+                Head::Sound(_) => return Ok(Stored::Present),
                 Head::Nothing => (),
                 Head::Flawed(flaw) => fresh = self.must_replace(&flaw, ask)?,
             }
         }
         let facts = Facts::of(put, self.namespace, self.bucket.options().checksum);
         let mut upload = Upload::of(self.bucket, ask.name, put, &facts, fresh);
-        match self.upload(&upload, ask).await {
-            Err(trouble) if trouble.kind == Kind::Condition => (),
+        let refused = match self.upload(&upload, ask).await {
+            Err(trouble) if trouble.kind == Kind::Condition => trouble,
             uploaded => return uploaded.map(|()| Stored::Written),
-        }
+        };
         match self.look(&put.key, ask).await? {
-            Head::Sound => return Ok(Stored::Present),
+            Head::Sound(at) => return Ok(by_whom(&refused, at, begun)),
             // Removed between the two.
             Head::Nothing => (),
             Head::Flawed(flaw) => upload.fresh = self.must_replace(&flaw, ask)?,
         }
         match self.upload(&upload, ask).await {
-            Err(trouble) if trouble.kind == Kind::Condition => Ok(Stored::Present),
+            Err(refused) if refused.kind == Kind::Condition => match self.look(&put.key, ask).await? {
+                Head::Sound(at) => Ok(by_whom(&refused, at, begun)),
+                Head::Nothing | Head::Flawed(_) => Ok(Stored::Present),
+            },
             uploaded => uploaded.map(|()| Stored::Written),
         }
     }
@@ -167,7 +176,7 @@ impl<'a> Objects<'a> {
     ) -> std::result::Result<(), Trouble> {
         let output = self.bucket.get(name, None).await?;
         let len = output.content_length().and_then(|len| u64::try_from(len).ok());
-        let seen = Seen { len, facts: Facts::of_metadata(output.metadata()) };
+        let seen = Seen { len, facts: Facts::of_metadata(output.metadata()), stored_at: None };
         let facts = seen.judge(self.namespace, key).map_err(Trouble::flaw)?;
         self.admit(facts.as_ref())?;
         let intake = Intake::whole(facts.as_ref(), into.len());
@@ -218,7 +227,7 @@ impl<'a> Objects<'a> {
         let ask = self.ask("ask for page", &name);
         let since = self.known.removals();
         match self.look(key, &ask).await {
-            Ok(Head::Sound) => {
+            Ok(Head::Sound(_)) => {
                 self.known.note_there(*key, since);
                 Ok(true)
             }
@@ -238,7 +247,7 @@ impl<'a> Objects<'a> {
                 self.known.note_absent(key);
                 return Ok(false);
             }
-            Head::Sound | Head::Flawed(_) => (),
+            Head::Sound(_) | Head::Flawed(_) => (),
         }
         let mut tries = Tries::of(self.bucket, ask).map_err(error)?;
         loop {
@@ -268,8 +277,8 @@ impl<'a> Objects<'a> {
         self.bucket.is_permitted();
         let options = self.bucket.options();
         Ok(match seen.judge(self.namespace, key) {
-            Ok(Some(facts)) if facts.checked || !options.checksum => Head::Sound,
-            Ok(_) if options.common.accept_unverified => Head::Sound,
+            Ok(Some(facts)) if facts.checked || !options.checksum => Head::Sound(seen.stored_at),
+            Ok(_) if options.common.accept_unverified => Head::Sound(seen.stored_at),
             // A get would not serve it, so a set must not take it for the page.
             Ok(_) => Head::Flawed(Flaw::Unverified),
             Err(flaw) => Head::Flawed(flaw),
@@ -280,10 +289,20 @@ impl<'a> Objects<'a> {
     where
         'a: 'n,
     {
-        Ask { operation, name, counters: self.counters, deadline: self.deadline }
+        Ask { operation, name, counters: self.counters, limit: Limit::At(self.deadline) }
     }
 
     fn error(&self, ask: &Ask<'_>, trouble: Trouble) -> Error {
         self.bucket.error(ask, trouble)
     }
+}
+
+/// Whose page it is that a set finds where it was to write, at the end of a call that has `begun` then: its own, where
+/// the answer to an upload of it was lost, and the page is no older than the call by the service's clock. Where the
+/// service tells no times, it is not taken for its own: a connection that was closed meanwhile loses answers, too.
+fn by_whom(refused: &Trouble, stored_at: Option<SystemTime>, begun: Instant) -> Stored {
+    let (Some(now), Some(stored_at)) = (refused.told.server_time, stored_at) else { return Stored::Present };
+    let age = now.duration_since(stored_at).unwrap_or_default();
+    let is_new = age <= begun.elapsed() + WHOLE_SECONDS;
+    if refused.told.after_lost_answer && is_new { Stored::Written } else { Stored::Present }
 }

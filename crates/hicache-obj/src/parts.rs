@@ -175,7 +175,7 @@ async fn fetch_first(
     ask: &Ask<'_>,
 ) -> Result<(Option<Facts>, Option<String>, Came), Trouble> {
     let output = objects.bucket.get(ask.name, Some((range.clone(), None))).await?;
-    let seen = Seen { len: total(&output), facts: Facts::of_metadata(output.metadata()) };
+    let seen = Seen { len: total(&output), facts: Facts::of_metadata(output.metadata()), stored_at: None };
     let facts = seen.judge(objects.namespace, key).map_err(Trouble::flaw)?;
     // A weak one never matches by the rules, and pins nothing.
     let tag = output.e_tag().filter(|tag| !tag.starts_with("W/")).map(str::to_string);

@@ -24,7 +24,7 @@ impl Records {
     pub(crate) async fn ensure(&self, bucket: &Bucket, namespace: &Namespace, ask: &Ask<'_>) -> Result<()> {
         // Held while one asks: the others of a batch wait for its answer rather than ask the same.
         let waiting = async {
-            match ask.deadline {
+            match ask.limit.beginning_now(bucket) {
                 None => Some(self.0.lock().await),
                 Some(deadline) => tokio::time::timeout_at(deadline, self.0.lock()).await.ok(),
             }

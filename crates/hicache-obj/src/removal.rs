@@ -1,15 +1,20 @@
 //! Removing many objects: in requests of up to a thousand, or one by one where the service knows no such requests.
 
 use crate::bucket::Bucket;
-use crate::tries::{Ask, Tries};
+use crate::listing::list;
+use crate::place::Named;
+use crate::tries::{Ask, Limit, Tries};
 use crate::trouble::{Kind, Trouble};
 use aws_sdk_s3::operation::delete_objects::DeleteObjectsOutput;
 use futures_util::{StreamExt, stream};
-use hicache_core::ErrorKind;
+use hicache_core::{Counters, Digest, Error, ErrorKind, Result};
 use std::collections::HashSet;
 
 /// Objects removed at once where each has a request of its own.
 const AT_ONCE: usize = 16;
+
+/// How often a namespace that is cleared is listed before whoever writes to it is taken to go on.
+const PASSES: u32 = 16;
 
 /// What came of removing objects.
 #[derive(Debug, Default)]
@@ -41,6 +46,54 @@ struct Rest {
     untold: Vec<String>,
 }
 
+/// Removes the namespace's pages until a listing has none, then its record: what breaks off halfway can be begun again,
+/// and a page that was written meanwhile is not left without a record. How many pages.
+pub(crate) async fn clear(bucket: &Bucket, digest: Digest) -> Result<u64> {
+    let counters = Counters::default();
+    let folder = bucket.place().folder(digest);
+    let ask = Ask { operation: "clear namespace", name: &folder, counters: &counters, limit: Limit::Each };
+    let mut removed = 0;
+    let cleared = async {
+        for _ in 0..PASSES {
+            if !clear_listed(bucket, &ask, digest, &mut removed).await? {
+                let record = remove(bucket, &ask, bucket.place().record(digest)).await;
+                return record.map_err(|trouble| bucket.error(&ask, trouble));
+            }
+        }
+        Err(Error::new(ErrorKind::AlreadyOpen, "clear namespace")
+            .why("pages are written to it while it is cleared; its record stays")
+            .with("bucket", bucket.name())
+            .with("key", &folder)
+            .fix("end who writes to it, then clear it again")
+            .retryable())
+    };
+    let cleared = cleared.await;
+    cleared.map(|()| removed).map_err(|error| error.with("removed", removed))
+}
+
+/// Removes the pages that the namespace is listed to have. Whether there were any.
+async fn clear_listed(bucket: &Bucket, ask: &Ask<'_>, digest: Digest, removed: &mut u64) -> Result<bool> {
+    let error = |trouble| bucket.error(ask, trouble);
+    let mut from: Option<String> = None;
+    let mut any = false;
+    loop {
+        let output = list(bucket, ask, ask.name, false, from.as_deref()).await.map_err(error)?;
+        let names = output.contents().iter().filter_map(|object| object.key());
+        let is_page = |name: &&str| matches!(bucket.place().named(digest, name), Named::Page(_));
+        let pages: Vec<String> = names.filter(is_page).map(str::to_string).collect();
+        any |= !pages.is_empty();
+        let now = remove_all(bucket, ask, pages).await;
+        *removed += now.count;
+        if let Some(trouble) = now.trouble {
+            return Err(error(trouble).with("failed", now.failed));
+        }
+        from = output.next_continuation_token;
+        if from.is_none() {
+            return Ok(any);
+        }
+    }
+}
+
 /// Removes up to a thousand objects, there or not.
 pub(crate) async fn remove_all(bucket: &Bucket, ask: &Ask<'_>, names: Vec<String>) -> Removed {
     let mut removed = Removed::default();
@@ -58,7 +111,7 @@ pub(crate) async fn remove_all(bucket: &Bucket, ask: &Ask<'_>, names: Vec<String
 }
 
 /// Removes an object, there or not.
-pub(crate) async fn remove(bucket: &Bucket, ask: &Ask<'_>, name: String) -> Result<(), Trouble> {
+pub(crate) async fn remove(bucket: &Bucket, ask: &Ask<'_>, name: String) -> std::result::Result<(), Trouble> {
     let mut tries = Tries::of(bucket, Ask { name: &name, ..*ask })?;
     loop {
         let outcome = tries.once(bucket.delete(&name)).await;

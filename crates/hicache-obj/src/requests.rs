@@ -17,7 +17,7 @@ use aws_sdk_s3::types::{
 };
 use hicache_core::{Checksum, ErrorKind, Namespace, Page, PageKey, Put};
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// The condition that nothing is there.
 const ANY: &str = "*";
@@ -27,6 +27,8 @@ const ANY: &str = "*";
 pub(crate) struct Seen {
     pub(crate) len: Option<u64>,
     pub(crate) facts: Option<Result<Facts, Flaw>>,
+    /// When it was stored, by the service's clock; of a `HEAD` alone.
+    pub(crate) stored_at: Option<SystemTime>,
 }
 
 impl Seen {
@@ -137,12 +139,12 @@ impl Bucket {
         let unlike =
             |what| Trouble::new(Kind::Outage, format!("a success was answered, and {what} is stored"));
         match self.head(upload.name).await {
-            Ok(Seen { len: Some(len), facts: Some(Ok(facts)) })
+            Ok(Seen { len: Some(len), facts: Some(Ok(facts)), .. })
                 if len == facts.stored_len() && facts.key == upload.facts.key =>
             {
                 Ok(())
             }
-            Ok(Seen { len: Some(len), facts: Some(Ok(facts)) }) if facts.key == upload.facts.key => {
+            Ok(Seen { len: Some(len), facts: Some(Ok(facts)), .. }) if facts.key == upload.facts.key => {
                 let lost =
                     format!("a success was answered, and {len} bytes of {} are stored", facts.stored_len());
                 Err(Trouble::flaw(Flaw::Torn(lost)))
@@ -224,7 +226,8 @@ impl Bucket {
         let progress = Progress::new();
         let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
         let len = output.content_length().and_then(|len| u64::try_from(len).ok());
-        Ok(Seen { len, facts: Facts::of_metadata(output.metadata()) })
+        let stored_at = output.last_modified().and_then(|at| SystemTime::try_from(*at).ok());
+        Ok(Seen { len, facts: Facts::of_metadata(output.metadata()), stored_at })
     }
 
     /// Asks for one byte of an object that nobody stores, to hear who answers. Not for its head alone: an answer then

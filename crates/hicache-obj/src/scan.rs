@@ -1,4 +1,4 @@
-//! What an operator asks of a bucket: every object of its namespaces, by name or by content; and clearing one.
+//! What an operator asks of a bucket: every object of its namespaces, by name or by content.
 
 use crate::bucket::Bucket;
 use crate::download::Intake;
@@ -6,10 +6,10 @@ use crate::facts::{Facts, Flaw};
 use crate::listing::{digests, len_of, list};
 use crate::place::Named;
 use crate::records;
-use crate::removal::{remove, remove_all};
+use crate::removal::remove;
 use crate::requests::Seen;
 use crate::tail;
-use crate::tries::{Ask, Tries};
+use crate::tries::{Ask, Limit, Tries};
 use crate::trouble::{Kind, Trouble};
 use crate::unfinished;
 use aws_sdk_s3::types::Object;
@@ -21,7 +21,7 @@ use std::time::SystemTime;
 /// The namespaces recorded here, by name.
 pub(crate) async fn namespaces(bucket: &Bucket) -> Result<Vec<Namespace>> {
     let counters = Counters::default();
-    let ask = Ask { operation: "list namespaces", name: "", counters: &counters, deadline: None };
+    let ask = Ask { operation: "list namespaces", name: "", counters: &counters, limit: Limit::Each };
     let mut all = Vec::new();
     for digest in digests(bucket, &ask).await? {
         all.extend(records::read(bucket, digest, &ask).await?);
@@ -30,59 +30,55 @@ pub(crate) async fn namespaces(bucket: &Bucket) -> Result<Vec<Namespace>> {
     Ok(all)
 }
 
-/// Removes the namespace's pages, then its record: what breaks off halfway can be begun again. How many pages.
-pub(crate) async fn clear(bucket: &Bucket, digest: Digest) -> Result<u64> {
-    let counters = Counters::default();
-    let folder = bucket.place().folder(digest);
-    let ask = Ask { operation: "clear namespace", name: &folder, counters: &counters, deadline: None };
-    let error = |trouble| bucket.error(&ask, trouble);
-    let mut removed = 0;
-    let mut from: Option<String> = None;
-    loop {
-        let output = list(bucket, &ask, &folder, false, from.as_deref()).await.map_err(error)?;
-        let mut pages = Vec::new();
-        for object in output.contents() {
-            let name = object.key().unwrap_or_default();
-            if matches!(bucket.place().named(digest, name), Named::Page(_)) {
-                pages.push(name.to_string());
-            }
-        }
-        let now = remove_all(bucket, &ask, pages).await;
-        removed += now.count;
-        if let Some(trouble) = now.trouble {
-            return Err(error(trouble).with("removed", removed).with("failed", now.failed));
-        }
-        from = output.next_continuation_token;
-        if from.is_none() {
-            break;
-        }
-    }
-    remove(bucket, &ask, bucket.place().record(digest)).await.map_err(error)?;
-    Ok(removed)
+/// Pages in a row that do not come in time before a walk ends: each of the others would take as long.
+const LATE_MAX: u32 = 3;
+
+/// How far a walk has come.
+struct Tally {
+    visitor: Visitor,
+    finds: u64,
+    repaired: u64,
+    /// Pages in a row that did not come in time.
+    late: u32,
 }
 
-/// Walks over what is stored.
-pub(crate) async fn scan(bucket: &Bucket, scan: &Scan, mut visitor: Visitor) -> Result<()> {
+impl Tally {
+    fn hand(&mut self, found: Found) -> ControlFlow<()> {
+        self.finds += 1;
+        self.repaired += u64::from(found.repaired);
+        // The visitor may take its time, and use the store.
+        tokio::task::block_in_place(|| (self.visitor)(found))
+    }
+}
+
+/// Walks over what is stored. A service that does not answer ends it with an error that says how far it has come.
+pub(crate) async fn scan(bucket: &Bucket, scan: &Scan, visitor: Visitor) -> Result<()> {
+    let mut tally = Tally { visitor, finds: 0, repaired: 0, late: 0 };
+    let walked = walk(bucket, scan, &mut tally).await;
+    walked.map_err(|error| error.with("finds", tally.finds).with("repaired", tally.repaired))
+}
+
+async fn walk(bucket: &Bucket, scan: &Scan, tally: &mut Tally) -> Result<()> {
     let counters = Counters::default();
-    let ask = Ask { operation: "scan store", name: "", counters: &counters, deadline: None };
+    let ask = Ask { operation: "scan store", name: "", counters: &counters, limit: Limit::Each };
     for digest in digests(bucket, &ask).await? {
         if scan.namespace.is_some_and(|wanted| wanted != digest) {
             continue;
         }
         let namespace = records::read(bucket, digest, &ask).await?;
         let walk = Walk { bucket, scan, digest, namespace, ask };
-        if walk.all(&mut visitor).await?.is_break() {
+        if walk.all(tally).await?.is_break() {
             return Ok(());
         }
     }
     if scan.depth == Depth::Contents {
-        left_behind(bucket, scan, &ask, &mut visitor).await?;
+        left_behind(bucket, scan, &ask, tally).await?;
     }
     Ok(())
 }
 
 /// Uploads in parts that nobody ends any more.
-async fn left_behind(bucket: &Bucket, scan: &Scan, ask: &Ask<'_>, visitor: &mut Visitor) -> Result<()> {
+async fn left_behind(bucket: &Bucket, scan: &Scan, ask: &Ask<'_>, tally: &mut Tally) -> Result<()> {
     let place = bucket.place();
     let prefix = scan.namespace.map_or(place.prefix().to_string(), |digest| place.folder(digest));
     let mut from = None;
@@ -96,7 +92,7 @@ async fn left_behind(bucket: &Bucket, scan: &Scan, ask: &Ask<'_>, visitor: &mut 
             let why = format!("an upload in parts, begun {} ago and not ended", unfinished::told(upload.age));
             let mut found = Found::new(at, digest.to_string().into(), State::Orphan(why));
             found.repaired = scan.repair && unfinished::give_up(bucket, ask, upload).await;
-            if tokio::task::block_in_place(|| visitor(found)).is_break() {
+            if tally.hand(found).is_break() {
                 return Ok(());
             }
         }
@@ -118,16 +114,15 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    async fn all(&self, visitor: &mut Visitor) -> Result<ControlFlow<()>> {
+    async fn all(&self, tally: &mut Tally) -> Result<ControlFlow<()>> {
         let folder = self.bucket.place().folder(self.digest);
         let mut from: Option<String> = None;
         loop {
             let output = list(self.bucket, &self.ask, &folder, false, from.as_deref()).await;
             let output = output.map_err(|trouble| self.bucket.error(&self.ask, trouble))?;
             for object in output.contents() {
-                let Some(found) = self.look(object).await else { continue };
-                // The visitor may take its time, and use the store.
-                if tokio::task::block_in_place(|| visitor(found)).is_break() {
+                let Some(found) = self.look(object, tally).await? else { continue };
+                if tally.hand(found).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -138,8 +133,9 @@ impl Walk<'_> {
         }
     }
 
-    async fn look(&self, object: &Object) -> Option<Found> {
-        let name = object.key()?;
+    /// `None` for what is no find, or has gone meanwhile.
+    async fn look(&self, object: &Object, tally: &mut Tally) -> Result<Option<Found>> {
+        let Some(name) = object.key() else { return Ok(None) };
         let place = format!("s3://{}/{name}", self.bucket.name());
         let label: Arc<str> = match &self.namespace {
             Some(namespace) => namespace.name().into(),
@@ -148,11 +144,13 @@ impl Walk<'_> {
         let orphan =
             |why: &str| Found::new(place.clone(), Arc::clone(&label), State::Orphan(why.to_string()));
         let mut found = match (self.bucket.place().named(self.digest, name), &self.namespace) {
-            (Named::Record, _) => return None,
+            (Named::Record, _) => return Ok(None),
             (Named::Other, _) => orphan("it has no name of a page"),
-            (Named::Page(_), None) => orphan("its namespace has no record"),
+            (Named::Page(_), None) => orphan("its namespace has no record; dropped by its digest, it goes"),
             (Named::Page(key), Some(namespace)) => {
-                let state = self.judge(object, name, &key, namespace).await?;
+                let Some(state) = self.judge(object, name, &key, namespace, tally).await? else {
+                    return Ok(None);
+                };
                 let flawed = matches!(state, State::Wrong(_) | State::Torn(_));
                 let mut found = Found::new(place.clone(), Arc::clone(&label), state);
                 found.key = Some(key);
@@ -170,7 +168,7 @@ impl Walk<'_> {
                 None => len,
             };
         found.written = object.last_modified().and_then(|at| SystemTime::try_from(*at).ok());
-        Some(found)
+        Ok(Some(found))
     }
 
     /// `None` for what has gone meanwhile.
@@ -180,23 +178,30 @@ impl Walk<'_> {
         name: &str,
         key: &PageKey,
         namespace: &Namespace,
-    ) -> Option<State> {
+        tally: &mut Tally,
+    ) -> Result<Option<State>> {
         if self.scan.depth == Depth::Names {
             let (len, page_len) = (len_of(object), namespace.layout().page_len() as u64);
             // What others wrote may be a page without a tail.
             if [page_len, tail::stored_len(page_len)].contains(&len) {
-                return Some(State::Listed);
+                return Ok(Some(State::Listed));
             }
             let torn = format!("it has {len} bytes; a page of the layout has {}", tail::stored_len(page_len));
-            return Some(State::Torn(torn));
+            return Ok(Some(State::Torn(torn)));
         }
-        match self.read(name, key, namespace).await {
+        let read = self.read(name, key, namespace).await;
+        let is_late = matches!(&read, Err(Trouble { kind: Kind::Stalled | Kind::Late, .. }));
+        tally.late = if is_late { tally.late + 1 } else { 0 };
+        Ok(match read {
             Ok(true) => Some(State::Sound),
             Ok(false) => Some(State::Unverified),
             Err(Trouble { kind: Kind::Absent, .. }) => None,
             Err(Trouble { kind: Kind::Flaw(flaw), .. }) => Some(state_of(flaw)),
+            Err(trouble) if trouble.kind == Kind::NotAsked || tally.late >= LATE_MAX => {
+                return Err(self.bucket.error(&Ask { name, ..self.ask }, trouble));
+            }
             Err(trouble) => Some(State::Unreadable(trouble.why)),
-        }
+        })
     }
 
     /// Reads a page, every byte of it. Whether it has a checksum of ours.
@@ -223,7 +228,7 @@ impl Walk<'_> {
     ) -> std::result::Result<bool, Trouble> {
         let output = self.bucket.get(name, None).await?;
         let len = output.content_length().and_then(|len| u64::try_from(len).ok());
-        let seen = Seen { len, facts: Facts::of_metadata(output.metadata()) };
+        let seen = Seen { len, facts: Facts::of_metadata(output.metadata()), stored_at: None };
         let facts = seen.judge(namespace, key).map_err(Trouble::flaw)?;
         let intake = Intake::whole(facts.as_ref(), namespace.layout().page_len());
         intake.take(self.bucket, output.body, |_, _| ()).await?.check(facts.as_ref())?;

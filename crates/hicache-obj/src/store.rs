@@ -7,8 +7,9 @@ use crate::known::Known;
 use crate::options::{OPTIONS, ObjOptions};
 use crate::place::Place;
 use crate::records::{self, Records};
+use crate::removal;
 use crate::scan;
-use crate::tries::{Ask, Tries};
+use crate::tries::{Ask, Limit, Tries};
 use crate::trouble::{Kind, Trouble};
 use async_trait::async_trait;
 use hicache_core::{
@@ -87,8 +88,8 @@ impl ObjStore {
 async fn greet(bucket: &Bucket) -> Result<()> {
     let counters = Counters::default();
     let name = format!("{}{NOBODY}", bucket.place().prefix());
-    let deadline = Some(Instant::now() + OPEN_WAIT.min(bucket.options().common.deadline));
-    let ask = Ask { operation: "open store", name: "", counters: &counters, deadline };
+    let limit = Limit::At(Some(Instant::now() + OPEN_WAIT.min(bucket.options().common.deadline)));
+    let ask = Ask { operation: "open store", name: "", counters: &counters, limit };
     let error = |trouble| bucket.error(&ask, trouble);
     bucket.check_credentials().await.map_err(error)?;
     let mut tries = Tries::of(bucket, ask).map_err(error)?.at_most(OPEN_RETRIES);
@@ -117,8 +118,7 @@ impl Store for ObjStore {
         let (bucket, asked) = (Arc::clone(&self.bucket), namespace.clone());
         let recorded = self.crew.run(async move {
             let counters = Counters::default();
-            let deadline = Instant::now().checked_add(bucket.options().common.deadline);
-            let ask = Ask { operation: "open namespace", name: "", counters: &counters, deadline };
+            let ask = Ask { operation: "open namespace", name: "", counters: &counters, limit: Limit::Each };
             records::read(&bucket, asked.digest(), &ask).await
         });
         if let Some(recorded) = recorded.wait()? {
@@ -145,7 +145,7 @@ impl Store for ObjStore {
         let known = self.known(digest);
         self.crew
             .run(async move {
-                let cleared = scan::clear(&bucket, digest).await;
+                let cleared = removal::clear(&bucket, digest).await;
                 records.forget(digest).await;
                 known.forget_all();
                 cleared

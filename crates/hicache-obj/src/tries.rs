@@ -22,7 +22,26 @@ pub(crate) struct Ask<'a> {
     /// The object's key.
     pub(crate) name: &'a str,
     pub(crate) counters: &'a Counters,
-    pub(crate) deadline: Option<Instant>,
+    pub(crate) limit: Limit,
+}
+
+/// When an operation is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// Then; `None` where that is too far away to be told.
+    At(Option<Instant>),
+    /// When it has taken as long as the store's deadline: of many that follow one another each has that time.
+    Each,
+}
+
+impl Limit {
+    /// When that is for an operation that begins now.
+    pub(crate) fn beginning_now(self, bucket: &Bucket) -> Option<Instant> {
+        match self {
+            Self::At(at) => at,
+            Self::Each => Instant::now().checked_add(bucket.options().common.deadline),
+        }
+    }
 }
 
 /// One operation's attempts.
@@ -30,12 +49,15 @@ pub(crate) struct Ask<'a> {
 pub(crate) struct Tries<'a> {
     bucket: &'a Bucket,
     ask: Ask<'a>,
+    deadline: Option<Instant>,
     pass: Option<Pass<'a>>,
     attempts: u32,
     /// Attempts after the first.
     retries: u32,
     /// The last attempt that ended by itself had no answer.
     unanswered: bool,
+    /// An attempt may have done what was asked, and nobody said so.
+    may_be_done: bool,
     /// What is worth one more attempt each, and no more.
     renewed: Renewed,
 }
@@ -57,10 +79,12 @@ impl<'a> Tries<'a> {
         Ok(Self {
             bucket,
             ask,
+            deadline: ask.limit.beginning_now(bucket),
             pass: Some(pass),
             attempts: 0,
             retries: bucket.options().retries,
             unanswered: false,
+            may_be_done: false,
             renewed: Renewed::default(),
         })
     }
@@ -79,7 +103,7 @@ impl<'a> Tries<'a> {
         if self.attempts > 1 {
             Counters::add(&self.ask.counters.retries, 1);
         }
-        match self.ask.deadline {
+        match self.deadline {
             None => attempt.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, attempt).await {
                 Ok(outcome) => outcome,
@@ -106,8 +130,10 @@ impl<'a> Tries<'a> {
         if trouble.kind != Kind::Late {
             self.unanswered = matches!(trouble.kind, Kind::Outage | Kind::Stalled);
         }
+        trouble.told.after_lost_answer = self.may_be_done;
+        self.may_be_done |= trouble.may_be_done();
         let wait = match self.wait_for(&trouble) {
-            Some(wait) if self.ask.deadline.is_none_or(|deadline| Instant::now() + wait < deadline) => wait,
+            Some(wait) if self.deadline.is_none_or(|deadline| Instant::now() + wait < deadline) => wait,
             _ => return Err(self.give_up(trouble)),
         };
         tracing::debug!(

@@ -5,7 +5,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::RequestId;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use hicache_core::ErrorKind;
+use hicache_core::{ErrorKind, without_users};
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::io::ErrorKind::NotFound;
@@ -74,6 +74,8 @@ pub(crate) struct Told {
     pub(crate) retry_after: Option<Duration>,
     /// The service's clock.
     pub(crate) server_time: Option<SystemTime>,
+    /// An attempt before this one may have done what was asked, and its answer was lost.
+    pub(crate) after_lost_answer: bool,
 }
 
 impl Trouble {
@@ -171,6 +173,13 @@ impl Trouble {
         }
     }
 
+    /// Whether what was asked may be done all the same: there was no answer, or one that tells only that it failed.
+    pub(crate) fn may_be_done(&self) -> bool {
+        // It says of these that it has not begun.
+        let refused = matches!(self.told.status, Some(400 | 408 | 409 | 503));
+        matches!(self.kind, Kind::Outage | Kind::Stalled) && !refused
+    }
+
     /// Whether the service gave an answer, whatever it says.
     pub(crate) fn is_answer(&self) -> bool {
         !matches!(self.kind, Kind::Outage | Kind::Stalled | Kind::Late | Kind::NotAsked)
@@ -234,6 +243,7 @@ impl Answer {
             status: Some(self.status),
             retry_after: self.retry_after.as_deref().and_then(parse_retry_after),
             server_time: self.date,
+            after_lost_answer: false,
             code: self.code,
             request_id: self.request_id,
         };
@@ -391,6 +401,8 @@ pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
         }
         cause = error.source();
     }
+    // The SDK quotes variables of the environment as they are.
+    let mut text = without_users(&text).into_owned();
     text.truncate(text.floor_char_boundary(400));
     text
 }

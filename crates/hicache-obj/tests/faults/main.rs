@@ -10,6 +10,7 @@ mod existence;
 mod expect;
 mod keys;
 mod leading;
+mod lost_answers;
 mod passed_on;
 mod ranges;
 mod refusals;
