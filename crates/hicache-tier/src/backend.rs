@@ -5,7 +5,7 @@ use crate::ledger::Ledger;
 use crate::options::TierOptions;
 use crate::queue::Slots;
 use crate::store::{Carried, Tiers, closed};
-use crate::tier::{Half, Place, Verdict};
+use crate::tier::{Half, Place, Verdict, is_final};
 use crate::{reads, removal, writes};
 use hicache_core::{
     Call, Capabilities, Counters, Deadline, Error, ErrorKind, Get, LeadingRun, Namespace, Outcomes, Page,
@@ -139,10 +139,16 @@ impl View {
     /// What came of it; of a tier that takes longer than `until`, that it was late.
     pub(crate) async fn answers<T>(&self, asked: Asked<T>, until: Option<Instant>) -> Vec<Result<T>> {
         let Asked { half, len, given, pending } = asked;
+        // What is wrong with a tier that had no time left is not why there is no answer.
+        let in_time = |error: Error| match error.kind() {
+            ErrorKind::Timeout => error,
+            _ if is_final(&error) || !given.is_zero() => error,
+            _ => out_of_time().because(error),
+        };
         let mut pending = match pending {
             Ok(Some(pending)) => pending,
             Ok(None) => return Vec::new(),
-            Err(error) => return failed(len, &error),
+            Err(error) => return failed(len, &in_time(error)),
         };
         let mut answers: Vec<Result<T>> = match self.tasks.within(&mut pending, until).await {
             Some(outcomes) => outcomes.into_iter().collect(),
@@ -152,7 +158,7 @@ impl View {
         answers.resize_with(len, || Err(untold()));
         half.tier.heard(&answers, given);
         let name = half.tier.place.name();
-        answers.into_iter().map(|answer| answer.map_err(|error| error.with("tier", name))).collect()
+        answers.into_iter().map(|answer| answer.map_err(|error| in_time(error).with("tier", name))).collect()
     }
 
     /// Counts an item that one tier failed and the other did.
@@ -264,9 +270,21 @@ impl StorageBackend for TierBackend {
     }
 }
 
-/// The error of an item that both tiers failed: what the second says, and why the first did not do it either.
+/// The error of an item that both tiers failed: what the second says, and why the first did not do it either. Where
+/// time was what only the first had too little of, it is the other way around: more of it may help.
 pub(crate) fn both_failed(first: Error, second: Error) -> Error {
-    second.with("first_tier", first)
+    if first.kind() == ErrorKind::Timeout && second.kind() != ErrorKind::Timeout {
+        first.with("second_tier", second)
+    } else {
+        second.with("first_tier", first)
+    }
+}
+
+fn out_of_time() -> Error {
+    Error::new(ErrorKind::Timeout, "use tier")
+        .why("the call's time was over before the tier could be asked")
+        .fix("a longer deadline, or a faster tier before it")
+        .retryable()
 }
 
 pub(crate) fn late() -> Error {

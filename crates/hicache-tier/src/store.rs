@@ -260,9 +260,16 @@ impl Store for TierStore {
             let namespace = namespace.clone();
             Pending::new(async move { store.clear(&namespace).await })
         });
-        let [first, second] = cleared.await?;
+        let both = cleared.await?;
         drop(clearing);
-        Ok(first?.max(second?))
+        match both {
+            [Ok(first), Ok(second)] => Ok(first.max(second)),
+            // What the other has removed does not come back, whatever this one has left.
+            [Err(error), Ok(removed)] | [Ok(removed), Err(error)] => {
+                Err(error.with("removed_by_other_tier", removed))
+            }
+            [Err(first), Err(second)] => Err(backend::both_failed(first, second)),
+        }
     }
 
     /// Each page once: one that is in both tiers where the first has it. The place of a find says which tier.
