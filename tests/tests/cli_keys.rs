@@ -381,3 +381,27 @@ fn of_namespaces_of_one_name_each_is_reached_by_its_digest() {
     home.run(["drop", &first, "--backend", &url]).ended(2);
     home.run(["drop", &name, "--backend", &url]).ended(0);
 }
+
+#[test]
+fn a_namespace_that_has_lost_its_record_is_looked_at_and_dropped_by_its_digest() {
+    let home = Home::new();
+    let file = home.file("page", vec![7; 5000]);
+    let store = home.url("store");
+    let run = |arguments: &[&str]| home.run(arguments.iter().copied().chain(["--json", "--backend", &store]));
+    run(&["put", &key(1), &file]).ended(0);
+    run(&["put", &key(2), &file]).ended(0);
+    run(&["put", &key(3), &file, "--namespace", "kept"]).ended(0);
+    let named = run(&["namespaces"]).ended(0).json();
+    let named = named["namespaces"].as_array().unwrap().iter().find(|one| one["name"] == "default").unwrap();
+    let digest = named["digest"].as_str().unwrap().to_owned();
+    fs::remove_file(home.path("store").join("ns").join(&digest).join("namespace")).unwrap();
+    let orphans = run(&["verify", "--namespace", &digest]).ended(0).json();
+    assert!(orphans["orphans"].as_u64().unwrap() > 0, "{orphans}");
+    let unknown = "0123456789abcdef".repeat(4);
+    let ran = run(&["drop", &unknown]).ended(2);
+    assert!(ran.stderr.contains("no namespace"), "{}", ran.stderr);
+    assert_eq!(run(&["drop", &digest]).ended(0).json()["removed"], 2);
+    let after = run(&["verify"]).ended(0).json();
+    assert_eq!((&after["pages"], &after["orphans"]), (&1.into(), &0.into()), "{after}");
+    run(&["drop", &digest]).ended(2);
+}

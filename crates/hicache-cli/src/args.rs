@@ -26,7 +26,7 @@ pub(crate) struct Cli {
     /// Show no progress and no notes
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Log more to standard error (twice, thrice: more still); RUST_LOG is obeyed too
+    /// Log more to standard error (twice, thrice: more still); RUST_LOG is obeyed too, for events of hicache
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(subcommand)]
@@ -81,7 +81,7 @@ pub(crate) enum Command {
     /// Read every page and check it
     ///
     /// Each page that is wrong or torn is told on standard error. The exit code is 3 when there is one, also when
-    /// --repair has removed it.
+    /// --repair has removed it. What has lost its namespace's record is an orphan; drop with the digest removes it.
     Verify(Verify),
     /// List the namespaces of a store
     Namespaces(Place),
@@ -247,7 +247,7 @@ pub(crate) struct Keys {
 pub(crate) struct Inspect {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Only this namespace
+    /// Only this namespace, by its name or digest
     #[arg(long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
 }
@@ -267,7 +267,7 @@ pub(crate) struct Verify {
 pub(crate) struct Drop {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The namespace's name, or its digest where several have that name
+    /// The namespace's name, or its digest where several have that name or its record is lost
     pub(crate) namespace: String,
 }
 

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Err(error) => return ExitCode::from(told_by_parser(&error)),
     };
     let mut output = Output::new(cli.json, cli.quiet);
-    let ended = interrupt::outlive_file_limit().and_then(|()| log(cli.verbose));
+    let ended = interrupt::outlive_file_limit().and_then(|()| log(cli.verbose, cli.quiet));
     let ended = ended.and_then(|()| commands::run(cli.command, &mut output));
     let ended = ended.and_then(|ending| output.finish().map(|()| ending));
     ExitCode::from(match ended {
@@ -84,26 +84,36 @@ fn help_or_version(error: &clap::Error, output: &mut Output) -> Result<()> {
     })
 }
 
-/// Logs go to standard error. By default warnings; those about the memory of pools are in results.
-fn log(verbose: u8) -> Result<()> {
+/// What the targets of our own events begin with.
+const OURS: &str = "hicache";
+
+/// Logs go to standard error. By default warnings; those about the memory of pools are in results. Only events of ours:
+/// what others log of requests and of the environment holds secrets (the user in a proxy's URL, keys, tokens).
+fn log(verbose: u8, quiet: bool) -> Result<()> {
     let level = match verbose {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let ours = Targets::new().with_default(level);
+    let by_level = Targets::new().with_default(level);
     let targets = match std::env::var("RUST_LOG") {
         Ok(text) if !text.is_empty() => text
             .parse()
             .map_err(|error| Failure::Usage(format!("RUST_LOG={text:?}: {error}; write target=level,...")))?,
-        _ if verbose == 0 => ours.with_target("hicache_alloc", LevelFilter::ERROR),
-        _ => ours,
+        _ if verbose == 0 => by_level.with_target("hicache_alloc", LevelFilter::ERROR),
+        _ => by_level,
     };
+    let of_others =
+        |(target, level): &(&str, LevelFilter)| !target.starts_with(OURS) && *level != LevelFilter::OFF;
+    for (target, _) in targets.iter().filter(of_others).filter(|_| !quiet) {
+        output::note(format_args!("note: RUST_LOG: {target} is not logged, only {OURS}'s own events are"));
+    }
+    let ours = Targets::new().with_target(OURS, LevelFilter::TRACE);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .log_internal_errors(false);
-    tracing_subscriber::registry().with(lines).with(targets).init();
+    tracing_subscriber::registry().with(lines).with(targets).with(ours).init();
     Ok(())
 }

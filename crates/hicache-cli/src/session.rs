@@ -6,12 +6,14 @@ use crate::output;
 use crate::report::Size;
 use crate::temporary::{self, Temporary};
 use hicache::{
-    CommonOptions, ConfigFile, Environment, ErrorKind, HostPool, Machine, Namespace, Opener, PageLayout,
-    PageMut, Pending, RegionSpec, StorageBackend, Store, StoreExt, memory_available,
+    CommonOptions, ConfigFile, Digest, Environment, ErrorKind, HostPool, Machine, Namespace, Opener,
+    PageLayout, PageMut, Pending, RegionSpec, Scan, StorageBackend, Store, StoreExt, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A store that a command opened. [`Session::close`] ends it; a temporary one is removed on drop.
 #[derive(Debug)]
@@ -238,6 +240,28 @@ impl Session {
         let known =
             if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
         Err(Failure::Usage(format!("the store has no namespace {name:?}; {known}")))
+    }
+
+    /// The digest of the recorded namespace of that name or digest, or else of one that has lost its record, and of
+    /// which something is there.
+    pub(crate) fn digest(&self, name: &str) -> Result<Digest> {
+        match name.parse::<Digest>() {
+            Ok(digest) if self.namespace(name)?.is_none() && self.holds(digest)? => Ok(digest),
+            _ => Ok(self.known_namespace(name)?.digest()),
+        }
+    }
+
+    /// Whether anything is there under that digest.
+    fn holds(&self, digest: Digest) -> Result<bool> {
+        let any = Arc::new(AtomicBool::new(false));
+        let found = Arc::clone(&any);
+        let note = move |_| {
+            found.store(true, Ordering::SeqCst);
+            ControlFlow::Break(())
+        };
+        let scan = Scan { namespace: Some(digest), ..Scan::default() };
+        self.store.scan(scan, Box::new(note)).wait()?;
+        Ok(any.load(Ordering::SeqCst))
     }
 
     /// The store seen through `namespace`.

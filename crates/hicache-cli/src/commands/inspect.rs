@@ -1,12 +1,12 @@
 //! `hicache list`, `stat`, `verify`, `namespaces`, `drop`: a store as a whole.
 
 use crate::args::{Drop, Inspect, Place, Verify};
-use crate::failure::{Ending, Result};
+use crate::failure::{Ending, Failure, Result};
 use crate::output::{self, Output};
 use crate::progress;
 use crate::report::Size;
 use crate::session::{Absent, Session};
-use hicache::{Depth, Found, Namespace, Pending, Scan, State};
+use hicache::{Depth, Digest, Found, Namespace, PageLayout, Pending, Scan, State};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
@@ -36,7 +36,7 @@ pub(crate) fn list(args: &Inspect, output: &mut Output) -> Result {
 
 fn list_pages(session: &Session, args: &Inspect, output: &mut Output, first: &mut bool) -> Result<()> {
     let now = SystemTime::now();
-    let scan = Scan { namespace: only(session, args)?.map(|one| one.digest()), ..Scan::default() };
+    let scan = Scan { namespace: only(session, args)?, ..Scan::default() };
     walk(session, &scan, |found| {
         let Some(key) = found.key.filter(|_| found.state == State::Listed) else { return Ok(()) };
         let written = found.written.and_then(|written| now.duration_since(written).ok());
@@ -56,7 +56,7 @@ pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
     let stat = Session::open(&args.place, Absent::Refuse)?.run(|session| {
         let only = only(session, args)?;
         let (mut pages, mut bytes, mut files) = (0_u64, 0_u64, 0_u64);
-        let scan = Scan { namespace: only.as_ref().map(Namespace::digest), ..Scan::default() };
+        let scan = Scan { namespace: only, ..Scan::default() };
         walk(session, &scan, |found| {
             files += 1;
             if found.state == State::Listed {
@@ -92,8 +92,8 @@ pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
 pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
     let (mut ok, mut wrong, mut torn, mut orphans, mut unverified) = (0, 0, 0, 0, 0);
     let (mut unreadable, mut repaired) = (0, 0_u64);
-    Session::open(&args.inspect.place, Absent::Refuse)?.run(|session| {
-        let namespace = only(session, &args.inspect)?.map(|one| one.digest());
+    let walked = Session::open(&args.inspect.place, Absent::Refuse)?.run(|session| {
+        let namespace = only(session, &args.inspect)?;
         let bar = progress::bar(output, None, "pages");
         walk(session, &Scan { namespace, depth: Depth::Contents, repair: args.repair }, |found| {
             bar.inc(1);
@@ -115,19 +115,27 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
         })?;
         bar.finish_and_clear();
         Ok(())
-    })?;
+    });
     let pages = ok + wrong + torn + unverified;
-    if output.is_json() {
-        output.document(&json!({
+    // What a walk has found that broke off is found all the same.
+    let begun = pages + orphans + unreadable > 0;
+    if output.is_json() && (begun || walked.is_ok()) {
+        let mut document = json!({
             "pages": pages, "ok": ok, "wrong": wrong, "torn": torn, "orphans": orphans, "unverified": unverified,
             "repaired": repaired,
-        }))?;
-    } else {
+        });
+        if let Err(failure) = &walked {
+            document["error"] = failure.document();
+        }
+        output.document(&document)?;
+    } else if begun || walked.is_ok() {
+        let so_far = if walked.is_ok() { "" } else { "so far " };
         output.line(format_args!(
-            "{pages} pages: {ok} ok, {wrong} wrong, {torn} torn, {unverified} unverified; {orphans} orphans; \
+            "{so_far}{pages} pages: {ok} ok, {wrong} wrong, {torn} torn, {unverified} unverified; {orphans} orphans; \
              {repaired} repaired"
         ))?;
     }
+    walked?;
     Ok(match (wrong + torn, unreadable) {
         (0, 0) => Ending::Done,
         (0, _) => Ending::Failed,
@@ -175,11 +183,21 @@ pub(crate) fn namespaces(place: &Place, output: &mut Output) -> Result {
 }
 
 pub(crate) fn drop(args: &Drop, output: &mut Output) -> Result {
-    let removed = Session::open(&args.place, Absent::Refuse)?.run(|session| {
-        let namespace = session.known_namespace(&args.namespace)?;
+    let dropped = Session::open(&args.place, Absent::Refuse)?.run(|session| {
+        // Only the digest of a namespace says what is cleared, and one without a record has no layout to name.
+        let digest = session.digest(&args.namespace)?;
+        let namespace = Namespace::recorded(&args.namespace, digest, PageLayout::opaque(1)?);
         let store = Arc::clone(session.store());
         Ok(Pending::new(async move { store.clear(&namespace).await }).wait()?)
-    })?;
+    });
+    if let Err(Failure::Store(error)) = &dropped
+        && let Some(removed) = error.fact("removed").and_then(|removed| removed.parse::<u64>().ok())
+        && output.is_json()
+    {
+        let failure = Failure::Store(error.clone()).document();
+        output.document(&json!({ "removed": removed, "error": failure }))?;
+    }
+    let removed = dropped?;
     if output.is_json() {
         output.document(&json!({ "removed": removed }))?;
     } else {
@@ -189,8 +207,8 @@ pub(crate) fn drop(args: &Drop, output: &mut Output) -> Result {
 }
 
 /// The one namespace that is asked about, if there is one.
-fn only(session: &Session, args: &Inspect) -> Result<Option<Namespace>> {
-    args.namespace.as_ref().map(|name| session.known_namespace(name)).transpose()
+fn only(session: &Session, args: &Inspect) -> Result<Option<Digest>> {
+    args.namespace.as_ref().map(|name| session.digest(name)).transpose()
 }
 
 /// Hands each find of a scan to `act`, on this thread, until there are no more or `act` fails.
