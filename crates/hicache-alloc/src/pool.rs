@@ -32,6 +32,10 @@ impl HostPool {
     /// Cuts `region` by `strides` and tells the whole of it to each of `registrars`. The registrations are undone,
     /// the last first, when the last handle and the last page are gone, and then the region is unmapped.
     ///
+    /// Pages that go to a store want its strides and its registrars: `StoreExt::pool` of the crates `hicache` and
+    /// `hicache-core` makes a pool with both. Here who lays out a pool himself, or moves its pages himself, says what
+    /// it is to be; `&[]` registers with nobody.
+    ///
     /// # Errors
     ///
     /// [`AllocError::TooSmall`] if the strides do not fit [`Region::len`]; [`AllocError::Register`] with the first

@@ -7,9 +7,10 @@ use crate::report::Size;
 use crate::temporary::{self, Temporary};
 use hicache::{
     CommonOptions, ConfigFile, Digest, Environment, ErrorKind, HostPool, Machine, Namespace, Opener,
-    PageLayout, PageMut, Pending, RegionSpec, Scan, StorageBackend, Store, StoreExt, memory_available,
+    PageLayout, PageMut, RegionSpec, Scan, StorageBackend, Store, StoreExt, memory_available,
 };
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -172,8 +173,7 @@ impl Session {
 
     /// Removes the pages of `namespace`.
     pub(crate) fn clear(&self, namespace: &Namespace) -> Result<()> {
-        let (store, namespace) = (Arc::clone(&self.store), namespace.clone());
-        Pending::new(async move { store.clear(&namespace).await }).wait()?;
+        self.store.clear_blocking(namespace)?;
         Ok(())
     }
 
@@ -201,14 +201,12 @@ impl Session {
 
     /// Ends what was accepted and lets go of the store.
     pub(crate) fn close(&self) -> Result<()> {
-        let store = Arc::clone(&self.store);
-        Ok(Pending::new(async move { store.close().await }).wait()?)
+        Ok(self.store.close_blocking()?)
     }
 
     /// The namespaces recorded in the store.
     pub(crate) fn namespaces(&self) -> Result<Vec<Namespace>> {
-        let store = Arc::clone(&self.store);
-        Ok(Pending::new(async move { store.namespaces().await }).wait()?)
+        Ok(self.store.namespaces_blocking()?)
     }
 
     /// The recorded namespace of that name, or else of that digest.

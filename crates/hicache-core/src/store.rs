@@ -33,7 +33,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// what reading the record met.
     fn backend(&self, namespace: Namespace) -> Result<Arc<dyn StorageBackend>>;
 
-    /// The namespaces recorded here, by name.
+    /// The namespaces recorded here, by name. This, `clear` and `close` begin when they are polled, in any runtime;
+    /// on a plain thread [`StoreExt::namespaces_blocking`] and its like wait for them.
     async fn namespaces(&self) -> Result<Vec<Namespace>>;
 
     /// Removes every page of `namespace`, and its record. Returns how many pages. The digest says which: one without a
@@ -49,8 +50,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// the visitor breaks. For operators: it reads directories, and with [`Depth::Contents`] every page.
     fn scan(&self, scan: Scan, visitor: Visitor) -> Pending<Result<()>>;
 
-    /// Who moves pages with less work if they know the memory: give them to [`HostPool::new`](crate::HostPool::new).
-    /// Pages of other pools are moved, too.
+    /// Who moves pages with less work if they know the memory. [`StoreExt::pool`] makes a pool that they know; who lays
+    /// out a pool otherwise gives them to [`HostPool::new`](crate::HostPool::new). Pages of other pools are moved, too.
     fn registrars(&self) -> Vec<Arc<dyn Registrar>> {
         Vec::new()
     }
@@ -59,15 +60,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn health(&self) -> Health;
 
     /// Ends what was accepted and lets go of the medium.
-    ///
-    /// On a plain thread, with a [`Pending`] to wait for:
-    ///
-    /// ```
-    /// # use hicache_core::{MemoryStore, Pending, Store};
-    /// # let store = MemoryStore::new(1 << 20);
-    /// Pending::new(async move { store.close().await }).wait()?;
-    /// # Ok::<(), hicache_core::Error>(())
-    /// ```
     async fn close(&self) -> Result<()>;
 }
 
@@ -93,6 +85,45 @@ pub trait StoreExt: Store {
         let registrars: Vec<&dyn Registrar> = registrars.iter().map(|registrar| &**registrar).collect();
         Ok(HostPool::new(region, strides, &registrars)?)
     }
+
+    /// [`Store::namespaces`], waited for on this thread, without a runtime. Not for use inside an asynchronous task.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::namespaces`].
+    fn namespaces_blocking(&self) -> Result<Vec<Namespace>> {
+        pollster::block_on(self.namespaces())
+    }
+
+    /// [`Store::clear`], waited for on this thread, without a runtime. Not for use inside an asynchronous task.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::clear`].
+    fn clear_blocking(&self, namespace: &Namespace) -> Result<u64> {
+        pollster::block_on(self.clear(namespace))
+    }
+
+    /// [`Store::close`], waited for on this thread, without a runtime. Not for use inside an asynchronous task.
+    ///
+    /// ```
+    /// use hicache_core::{MemoryStore, Namespace, PageLayout, Store, StoreExt};
+    ///
+    /// let store = MemoryStore::new(1 << 20);
+    /// let namespace = Namespace::named("example", PageLayout::opaque(4096)?)?;
+    /// assert_eq!(store.clear_blocking(&namespace)?, 0);
+    /// assert!(store.namespaces_blocking()?.is_empty());
+    /// store.close_blocking()?;
+    /// assert!(store.backend(namespace).is_err(), "it is closed");
+    /// # Ok::<(), hicache_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::close`].
+    fn close_blocking(&self) -> Result<()> {
+        pollster::block_on(self.close())
+    }
 }
 
 impl<T: Store + ?Sized> StoreExt for T {}
@@ -101,9 +132,13 @@ impl<T: Store + ?Sized> StoreExt for T {}
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// What moves the bytes: `io_uring`, `threads`, `none`.
+    /// What the store has to move bytes with: `io_uring` (rings, for the gets that suit them; threads do the rest),
+    /// `threads` (also where rings are not to be had, which is told), `none`. What a ring has read is counted: where
+    /// [`Stats::ring`] is 0, threads have moved all.
+    ///
+    /// [`Stats::ring`]: crate::Stats::ring
     pub engine: &'static str,
-    /// How pages lie in it: `files`, `slab`, `none`.
+    /// How pages lie in it: `files`, `none`.
     pub format: &'static str,
     /// Sets can work: the medium is not read-only.
     pub writable: bool,

@@ -6,7 +6,7 @@
 //! handed over open; by a URL, `tier:?first=URL&second=URL`, the crate `hicache` opens both, with its feature `tier`.
 //!
 //! ```
-//! use hicache_core::{MemoryStore, Namespace, PageLayout, Pending, Store};
+//! use hicache_core::{MemoryStore, Namespace, PageLayout, Store, StoreExt};
 //! use hicache_tier::{TierOptions, TierStore};
 //! use std::sync::Arc;
 //!
@@ -15,7 +15,7 @@
 //! let backend = store.backend(Namespace::named("example", PageLayout::opaque(4_096)?)?)?;
 //! assert!(backend.capabilities().cheap_exists);
 //! // What was written behind reaches the second tier before this is done.
-//! Pending::new(async move { store.close().await }).wait()?;
+//! store.close_blocking()?;
 //! # Ok::<(), hicache_core::Error>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -38,6 +38,46 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A batch has one outcome for each of its pages, in order, and a deadline: a hit is the page, a miss is `None` and no
+//! error, and an error is that page's alone.
+//!
+//! ```
+//! use hicache::{Call, Deadline, Get, Namespace, PageKey, PageLayout, Put, RegionSpec, StorageBackendExt, StoreExt};
+//! use std::time::Duration;
+//!
+//! let store = hicache::open("memory:")?;
+//! let layout = PageLayout::opaque(4096)?;
+//! let backend = store.backend(Namespace::named("example", layout)?)?;
+//! let pool = store.pool(&*backend, &layout, 4, RegionSpec::default())?;
+//! let free = || pool.alloc(1).expect("a free slot").remove(0);
+//!
+//! let [there, absent, odd] = [1, 2, 3].map(|token| PageKey::of_page(None, &[token], Default::default()));
+//! let (there, absent, odd) = (there?, absent?, odd?);
+//! backend.set(Put { key: there, parent: None, page: free().freeze() }).wait()?;
+//!
+//! // The last slot is of another pool, whose pages are of another length.
+//! let other = PageLayout::opaque(512)?;
+//! let slot = store.pool(&*backend, &other, 1, RegionSpec::default())?.alloc(1).expect("it is new").remove(0);
+//! let batch =
+//!     vec![Get { key: there, into: free() }, Get { key: absent, into: free() }, Get { key: odd, into: slot }];
+//!
+//! let call = Call { deadline: Deadline::After(Duration::from_secs(2)), ..Call::default() };
+//! let (mut hits, mut misses, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+//! for (key, outcome) in [there, absent, odd].into_iter().zip(backend.batch_get(batch, call).wait()) {
+//!     match outcome {
+//!         Ok(Some(page)) => hits.push((key, page)),
+//!         // The slot is back in its pool. What was stored and is damaged is a miss, too.
+//!         Ok(None) => misses.push(key),
+//!         // A timeout, a full queue, a broken device: `is_retryable` says whether another try may help.
+//!         Err(error) => errors.push((key, error)),
+//!     }
+//! }
+//! assert_eq!((hits[0].0, misses[0], errors[0].0), (there, absent, odd));
+//! assert_eq!(errors[0].1.kind(), hicache::ErrorKind::InvalidArgument);
+//! store.close_blocking()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Each kind of store is a feature: `file` (default), `obj` (S3), `tier`. `memory:` is always there. [`open`] has the
 //! options; an [`Opener`] reads a configuration file, too:
 //!

@@ -3,7 +3,7 @@
 
 use hicache::{
     Backing, Call, DType, Geometry, HitPolicy, HostPool, Identity, Namespace, PageLayout, PageOrder, PoolGet,
-    PoolPages, PoolPut, PoolSet, Rank, Sidecar, StorageBackend, Store,
+    PoolPages, PoolPut, PoolSet, Rank, Sidecar, StorageBackend, Store, StoreExt,
 };
 use hicache_testkit::pages;
 use std::num::NonZeroUsize;
@@ -121,7 +121,7 @@ fn file_of(folder: &Path, namespace: &Namespace, n: u64) -> PathBuf {
 }
 
 fn close(store: Arc<dyn Store>) {
-    hicache::Pending::new(async move { store.close().await }).wait().unwrap();
+    store.close_blocking().unwrap();
 }
 
 #[test]

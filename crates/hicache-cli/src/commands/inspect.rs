@@ -6,10 +6,10 @@ use crate::output::{self, Output};
 use crate::progress;
 use crate::report::Size;
 use crate::session::{Absent, Session};
-use hicache::{Depth, Digest, Found, Namespace, PageLayout, Pending, Scan, State};
+use hicache::{Depth, Digest, Found, Namespace, PageLayout, Scan, State, StoreExt};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::SystemTime;
 
 /// Finds that wait for the output.
@@ -187,8 +187,7 @@ pub(crate) fn drop(args: &Drop, output: &mut Output) -> Result {
         // Only the digest of a namespace says what is cleared, and one without a record has no layout to name.
         let digest = session.digest(&args.namespace)?;
         let namespace = Namespace::recorded(&args.namespace, digest, PageLayout::opaque(1)?);
-        let store = Arc::clone(session.store());
-        Ok(Pending::new(async move { store.clear(&namespace).await }).wait()?)
+        Ok(session.store().clear_blocking(&namespace)?)
     });
     if let Err(Failure::Store(error)) = &dropped
         && let Some(removed) = error.fact("removed").and_then(|removed| removed.parse::<u64>().ok())
