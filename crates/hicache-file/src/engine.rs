@@ -230,6 +230,12 @@ impl Engine {
         self.rings.as_ref().filter(|rings| rings.work())
     }
 
+    /// Ends the rings of an engine that is closed. Resolves when they are gone, with what they had locked.
+    pub(crate) fn end_rings(&self) -> Pending<()> {
+        let Some(ended) = self.rings.as_ref().map(Rings::stop) else { return Pending::ready(()) };
+        Pending::new(async move { drop(ended.await) })
+    }
+
     /// What the rings that there were to be go without.
     pub(crate) fn ring_fallbacks(&self) -> Vec<Fallback> {
         self.rings.as_ref().map(Rings::fallbacks).unwrap_or_default()

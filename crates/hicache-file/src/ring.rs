@@ -16,7 +16,7 @@ pub(crate) use turn::Setup;
 
 use crate::asked::Asked;
 use crate::engine::Sink;
-use hicache_core::{Fallback, PageMut};
+use hicache_core::{Fallback, Outcomes, PageMut, Pending, Reply, replies};
 use registered::Errand;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -136,6 +136,14 @@ impl Rings {
         all
     }
 
+    /// Ends the rings, which get no more to read, and lets go of what they have locked. Resolves when that is done.
+    pub(crate) fn stop(&self) -> Pending<Outcomes<()>> {
+        self.lones.let_go();
+        let (replies, ended, _) = replies(self.rings.len());
+        self.rings.iter().zip(replies).for_each(|(ring, reply)| ring.stop(reply));
+        ended
+    }
+
     /// Bytes of pools that every ring knows.
     pub(crate) fn registered_len(&self) -> u64 {
         self.rings.iter().map(|ring| lock(&ring.inbox.letters).registered_len).min().unwrap_or(0)
@@ -172,6 +180,9 @@ struct Letters {
     /// Memory that it could not register, and bytes that it did.
     unregistered: Vec<Fallback>,
     registered_len: u64,
+    /// The ring is gone, and who waits for that.
+    gone: bool,
+    ended: Vec<Reply<()>>,
 }
 
 impl Ring {
@@ -181,12 +192,13 @@ impl Ring {
             .map_err(|error| format!("eventfd: {error}"))?;
         let inbox = Arc::new(Inbox { letters: Mutex::default(), wake });
         let (report, started) = std::sync::mpsc::sync_channel(1);
-        let theirs = Arc::clone(&inbox);
+        let (theirs, ending) = (Arc::clone(&inbox), Arc::clone(&inbox));
         // SINGLE_ISSUER: the ring is set up by the thread that submits.
         let body = move || match Turn::new(setup, theirs, sink) {
             Ok(turn) => {
                 drop(report.send(Ok(turn.without().to_vec())));
                 turn.run();
+                ending.end();
             }
             Err(why) => drop(report.send(Err(why))),
         };
@@ -194,6 +206,19 @@ impl Ring {
         let thread = thread.map_err(|error| format!("its thread: {error}"))?;
         let without = started.recv().unwrap_or_else(|_| Err("its thread ended at once".to_string()))?;
         Ok((Self { inbox, thread: Some(thread) }, without))
+    }
+
+    /// What was handed over is still read; `ended` is answered when the ring is gone.
+    fn stop(&self, ended: Reply<()>) {
+        let mut letters = lock(&self.inbox.letters);
+        letters.stop = true;
+        if letters.gone {
+            drop(letters);
+            return ended.send(Ok(()));
+        }
+        letters.ended.push(ended);
+        drop(letters);
+        self.inbox.wake();
     }
 
     fn submit(&self, reads: Vec<Read>) -> Result<(), Vec<Read>> {
@@ -212,6 +237,15 @@ impl Inbox {
     fn wake(&self) {
         // A full counter means that the thread is awake already.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// The ring is gone, with all that it knew.
+    fn end(&self) {
+        let mut letters = lock(&self.letters);
+        (letters.gone, letters.registered_len) = (true, 0);
+        let ended = std::mem::take(&mut letters.ended);
+        drop(letters);
+        ended.into_iter().for_each(|reply| reply.send(Ok(())));
     }
 
     /// What the counter counts does not matter.

@@ -317,6 +317,8 @@ impl Store for FileStore {
 
     async fn close(&self) -> Result<()> {
         self.engine.close().await?;
+        // A store that is opened next, perhaps before this one's handles are gone, is to find that memory unlocked.
+        self.engine.end_rings().await;
         self.files.roots.iter().for_each(Root::release);
         Ok(())
     }

@@ -93,6 +93,35 @@ fn b044_operations_that_a_kernel_has_not_are_named_or_done_without() {
     }
 }
 
+/// What a ring that was just closed had locked, some kernels count for a moment longer: strace refuses the first rings.
+#[test]
+fn a_ring_that_there_is_no_memory_to_lock_for_is_asked_for_again_and_not_for_ever() {
+    let test = "a_ring_that_there_is_no_memory_to_lock_for_is_asked_for_again_and_not_for_ever";
+    if let Some(times) = stage::child_argument() {
+        let store = Stage::with(PAGE_LEN, FileOptions::default(), None).store;
+        let (health, soon) = (store.health(), times == "1..3");
+        assert_eq!(health.engine, if soon { "io_uring" } else { "threads" }, "{health:?}");
+        let told = health.fallbacks.iter().find(|told| told.what == "io_uring");
+        assert_eq!(told.is_some(), !soon, "{told:?}");
+        assert!(told.is_none_or(|told| told.why.contains("ulimit -l")), "{told:?}");
+        return;
+    }
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip(test, "needs strace");
+    }
+    if hicache_file::probe_io_uring().is_err() {
+        return skip(test, "needs io_uring");
+    }
+    for times in ["1..3", "1+"] {
+        let inject = format!("inject=io_uring_setup:error=ENOMEM:when={times}");
+        let wrap = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=io_uring_setup", "-e", &inject];
+        let output = stage::child(test, times, &wrap).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        assert!(output.status.success() && text.contains("1 passed"), "{times}: {text}");
+    }
+}
+
 /// Gets pages of four pieces, and pages of one, into memory that the ring knows as far as it can.
 fn read_in_pieces(stage: &Stage) {
     let geometry = Geometry::Mla { layers: 4, tokens: 1, latent_dim: 16_384, dtype: DType::U8 };

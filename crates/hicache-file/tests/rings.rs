@@ -4,7 +4,7 @@ mod stage;
 
 use hicache_core::{
     Backing, Call, Deadline, ErrorKind, Get, HostPool, HugePages, Outcomes, Page, PageIndex, PageLayout,
-    RegionSpec, Registrar, StorageBackendExt, Store, Strides,
+    RegionSpec, Registrar, StorageBackendExt, Store, StoreExt, Strides,
 };
 use hicache_file::{Bounce, Engine, FileOptions, FileStore, Seam, SysCall, Verdict};
 use stage::{Stage, bytes, content, eventually, key, repeats, skip};
@@ -332,6 +332,71 @@ fn a_limit_of_locked_memory_leaves_the_rest_unregistered_and_told() {
         let text =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && text.contains("1 passed"), "{limit}: {text}");
+    }
+}
+
+/// Bytes of locked memory with which a ring and a pool fit once, and with which a ring without its tails does.
+const FOR_A_POOL: &str = "8388608";
+const FOR_A_RING: &str = "65536";
+
+/// The kernel counts what a user has locked over all processes: as root, the child is a user of its own. The closed
+/// store's handle is there still when the next is opened, and so is a pool that its ring knew.
+#[test]
+fn a_store_opened_right_after_a_close_locks_as_much_memory_as_the_one_before() {
+    let test = "a_store_opened_right_after_a_close_locks_as_much_memory_as_the_one_before";
+    if let Some(limit) = stage::child_argument() {
+        return reopen_at_once(limit == FOR_A_POOL);
+    }
+    if stage(test, options(1), |_, _| Verdict::Pass).is_none() {
+        return;
+    }
+    let user = format!("{}", 1_000_000 + std::process::id());
+    let user = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"];
+    let user = if stage::is_root() { &user[..] } else { &[] };
+    for limit in [FOR_A_POOL, FOR_A_RING] {
+        let memlock = format!("--memlock={limit}");
+        let wrap = [&["prlimit", &memlock], user].concat();
+        let reaches = ["sh", "-c", "test -x \"$0\" && test -w \"$1\""];
+        let mut command = std::process::Command::new(wrap[0]);
+        command
+            .args(&wrap[1..])
+            .args(reaches)
+            .arg(std::env::current_exe().unwrap())
+            .arg(std::env::temp_dir());
+        if !command.status().is_ok_and(|status| status.success()) {
+            return skip(test, "needs prlimit and setpriv, and folders that other users may use");
+        }
+        let output = stage::child(test, limit, &wrap).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        assert!(output.status.success() && text.contains("1 passed"), "{limit}: {text}");
+    }
+}
+
+fn reopen_at_once(with_pool: bool) {
+    let first = Stage::with(PAGE_LEN, options(1), None);
+    (0..20).for_each(|n| assert!(first.set(n).is_ok()));
+    let strides = first.layout.strides_for(75, &first.backend.capabilities()).unwrap();
+    let mut last = (first.store.clone(), None);
+    for round in 0..40 {
+        let (closed, old_pool) = last;
+        closed.close_blocking().unwrap();
+        assert_eq!(closed.health().registered_len, 0);
+        let stage = Stage::at(&first.dir, PAGE_LEN, options(1), None)
+            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let pool = with_pool.then(|| pool_known_to(&stage.store, strides, Backing::Private));
+        if let Some(pool) = &pool {
+            let health = stage.store.health();
+            let locked = health.fallbacks.iter().find(|told| told.why.contains("locked memory"));
+            assert!(locked.is_none(), "round {round}: {locked:?}");
+            // A worker has to see the namespace's record first.
+            assert!(stage.get(0).unwrap());
+            all_right(get_all(&stage, pool, 0..20));
+            let stats = stage.backend.stats();
+            assert_eq!((stats.ring, stats.registered), (20, 20), "round {round}: {health:?} {stats:?}");
+        }
+        drop((closed, old_pool));
+        last = (stage.store.clone(), pool);
     }
 }
 

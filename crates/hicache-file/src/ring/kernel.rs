@@ -24,6 +24,10 @@ const ENTRIES_PER_READ: u32 = 8;
 /// How long a turn waits for more completions than one, in microseconds.
 const GATHER_US: u32 = 500;
 
+/// Milliseconds between the tries of a ring that the kernel has no memory to lock for. What a ring had that was just
+/// closed comes back when the kernel gets to it, which it tells nobody.
+const WAITS_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
 /// A ring.
 pub(super) struct Kernel {
     ring: IoUring,
@@ -72,7 +76,7 @@ impl Kernel {
         let plain = || IoUring::builder().setup_clamp().build(entries);
         let ring = match issuer {
             Issuer::Any => plain(),
-            Issuer::One => {
+            Issuer::One => patiently(|| {
                 let mut best = IoUring::builder();
                 best.setup_single_issuer().setup_defer_taskrun().setup_clamp();
                 match best.build(entries) {
@@ -80,7 +84,7 @@ impl Kernel {
                     Err(error) if error.raw_os_error() == Some(libc::EINVAL) => plain(),
                     built => built,
                 }
-            }
+            }),
         };
         let ring = ring.map_err(|error| format!("io_uring_setup: {error}; {}", likely_cause(&error)))?;
         let params = ring.params();
@@ -288,6 +292,14 @@ impl Kernel {
         unsafe { self.ring.submitter().register_buffers_update(u32::from(buffer), &[part], None) }
     }
 
+    /// Lets go of all buffers now. Of a ring that is closed with them, the kernel does when it gets to it, and counts
+    /// them as locked until then.
+    pub(super) fn let_go(&mut self) {
+        if let Err(error) = self.ring.submitter().unregister_buffers() {
+            tracing::debug!(%error, "a ring ends with its buffers");
+        }
+    }
+
     /// Lets go of `buffer`.
     pub(super) fn unregister(&mut self, buffer: u16) -> io::Result<()> {
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -331,6 +343,20 @@ impl File {
             Self::Fd(fd) => opcode::ReadvFixed::new(types::Fd(fd), start, count, buffer).build(),
         }
     }
+}
+
+/// Builds a ring, again for a quarter of a second where there is no memory to lock. Not for a thread that has other
+/// things to do.
+fn patiently(mut build: impl FnMut() -> io::Result<IoUring>) -> io::Result<IoUring> {
+    for wait in WAITS_MS {
+        match build() {
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+                std::thread::park_timeout(Duration::from_millis(wait));
+            }
+            built => return built,
+        }
+    }
+    build()
 }
 
 fn data(index: usize, step: Step) -> u64 {

@@ -73,6 +73,12 @@ impl Lones {
         Self { shared: Arc::new(shared) }
     }
 
+    /// Lets go of the rings that wait for the next get.
+    pub(super) fn let_go(&self) {
+        let kept = std::mem::take(&mut *self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(kept);
+    }
+
     /// Why the workers read all, if they do.
     pub(super) fn without(&self) -> Option<Fallback> {
         self.shared.without.get().cloned()

@@ -124,6 +124,7 @@ impl Turn {
             let in_flight = self.in_flight();
             if stop && in_flight == 0 && self.waiting.is_empty() {
                 self.hand_over();
+                self.kernel.let_go();
                 return Ok(());
             }
             let limit = self.let_go_of_late();
