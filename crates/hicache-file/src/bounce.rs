@@ -9,12 +9,15 @@ use crate::ring::RingRegistrar;
 use crate::store::{Files, workers};
 use crate::trailer::Shape;
 use crate::trial::{Trial, Verdict, Way};
-use hicache_core::{Fallback, HostPool, Namespace, PageMut, Prefault, RegionSpec, Registrar, Strides};
+use hicache_core::{
+    Fallback, HostPool, Namespace, PageMut, Prefault, Region, RegionSpec, RegisterError, Registrar,
+    Registration, Strides,
+};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
-/// Bytes of all slots of a namespace, at most: eight of the largest.
+/// Bytes of all slots of a store, at most: eight of the largest.
 const SLOTS_LEN: usize = 34 << 20;
 
 /// Slots of a namespace, at most: what rings have under way, and some that wait to be copied.
@@ -46,6 +49,20 @@ pub(crate) struct Ways {
     /// Of the rings that read into the slots.
     registrar: Option<RingRegistrar>,
     slots: RwLock<Slots>,
+}
+
+/// Bytes of slots that the namespaces of a store may still map.
+#[derive(Clone, Debug)]
+pub(crate) struct Allowance(Arc<Mutex<usize>>);
+
+/// What one of them has of it. Goes back on drop; as a registrar it sees to it that this is after the last slot.
+#[derive(Debug)]
+struct Share(Arc<Taken>);
+
+#[derive(Debug)]
+struct Taken {
+    of: Allowance,
+    len: usize,
 }
 
 /// Memory to bounce through.
@@ -197,13 +214,17 @@ impl Ways {
         // For rings: tail, and the block beyond that shows when a file is longer.
         let room = Shape { payload_len: self.page_len, block }.tail_len() + block.bytes();
         let len = self.slot_len();
-        let count = (SLOTS_LEN / (len + room)).min(SLOTS_MAX) as u32;
-        let workers = workers(&self.files.options);
-        if workers > count && self.files.options.bounce == Bounce::Auto {
-            // Those without one would go straight, and the trial would compare a mixture.
-            return Err(format!("{workers} workers have {count} slots to bounce through"));
+        let workers = workers(&self.files.options) as usize;
+        // Those without one would go straight, and a trial would compare a mixture.
+        let least = if self.files.options.bounce == Bounce::Auto { workers } else { 1 };
+        let most = SLOTS_LEN / (len + room);
+        if least > most {
+            return Err(format!("{workers} workers have {most} slots to bounce through"));
         }
-        let strides = Strides::with_room(1, count, len, block, room).map_err(|error| error.to_string())?;
+        let taken = self.files.allowance.take(len + room, least, workers);
+        let (count, share) = taken.ok_or("other namespaces have the store's slots to bounce through")?;
+        let strides =
+            Strides::with_room(1, count as u32, len, block, room).map_err(|error| error.to_string())?;
         let len = strides.region_len().next_multiple_of(HUGE_LEN);
         let spec = RegionSpec { len, prefault: Prefault::On, ..self.files.options.common.own_memory() };
         let region = spec.map().map_err(|error| format!("there is no memory to bounce through: {error}"))?;
@@ -211,8 +232,10 @@ impl Ways {
         if huge_len < strides.region_len() {
             return Err(format!("of {len} bytes to bounce through {huge_len} got huge pages"));
         }
-        let registrar = self.registrar.as_ref().map(|registrar| registrar as &dyn Registrar);
-        HostPool::new(region, strides, registrar.as_slice()).map_err(|error| error.to_string())
+        let rings = self.registrar.iter().map(|registrar| registrar as &dyn Registrar);
+        let registrars: Vec<&dyn Registrar> =
+            std::iter::once(&share as &dyn Registrar).chain(rings).collect();
+        HostPool::new(region, strides, &registrars).map_err(|error| error.to_string())
     }
 
     fn settle(&self, traffic: Traffic, verdict: &Verdict) {
@@ -238,6 +261,40 @@ impl Ways {
             self.name
         );
         self.files.tell(Fallback { what: "copy", why });
+    }
+}
+
+impl Allowance {
+    /// Takes half of what is left, in slots of `len` bytes, or `workers` of them where that is more, as far as there
+    /// are so many. `None` where that is less than `least`.
+    fn take(&self, len: usize, least: usize, workers: usize) -> Option<(usize, Share)> {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = *left / len;
+        let count = (slots / 2).max(workers).min(slots).min(SLOTS_MAX);
+        if count < least {
+            return None;
+        }
+        *left -= count * len;
+        Some((count, Share(Arc::new(Taken { of: self.clone(), len: count * len }))))
+    }
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(SLOTS_LEN)))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        *self.of.0.lock().unwrap_or_else(PoisonError::into_inner) += self.len;
+    }
+}
+
+impl Registrar for Share {
+    fn register(&self, _: &Region, _: &Strides) -> Result<Registration, RegisterError> {
+        let taken = Arc::clone(&self.0);
+        Ok(Registration::new(move || drop(taken)))
     }
 }
 
@@ -295,5 +352,29 @@ impl Going {
         if let Some(passage) = self.passage {
             passage.arrived(len);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn namespaces_share_one_allowance_and_give_back_what_they_had() {
+        let allowance = Allowance::default();
+        let take = |least| allowance.take(MIB, least, 8);
+        let (first, second, third) = (take(8).unwrap(), take(8).unwrap(), take(8).unwrap());
+        assert_eq!([first.0, second.0, third.0], [17, 8, 8], "half of it, and a slot for each worker");
+        assert!(take(8).is_none(), "one is left, which is too few for a trial");
+        let last = take(1).unwrap();
+        assert_eq!(last.0, 1, "who is to bounce whatever that gains takes what there is");
+        assert!(take(1).is_none());
+        drop(second);
+        assert_eq!(take(8).unwrap().0, 8);
+        drop((first, third, last));
+        assert_eq!(allowance.take(4 << 10, 8, 8).unwrap().0, SLOTS_MAX);
+        assert_eq!(*allowance.0.lock().unwrap(), SLOTS_LEN);
     }
 }

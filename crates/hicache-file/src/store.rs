@@ -1,6 +1,7 @@
 //! A file store: its directories, its engine, and what an operator asks of it.
 
 use crate::backend::FileBackend;
+use crate::bounce::Allowance;
 use crate::engine::{Engine, Lane, closed};
 use crate::options::{self, FileOptions, OPTIONS};
 use crate::ring::{DEPTH, Rings, Setup};
@@ -45,6 +46,8 @@ pub(crate) struct Files {
     fallbacks: Vec<Fallback>,
     /// What was told since.
     told: Mutex<Vec<Fallback>>,
+    /// Of memory to bounce through.
+    pub(crate) allowance: Allowance,
 }
 
 impl FileStore {
@@ -104,7 +107,8 @@ impl FileStore {
             let setup = Setup { depth, block, beyond, memory, reads_wait, sys };
             fallbacks.extend(add_rings(&mut engine, &options, &setup)?);
         }
-        let files = Files { roots, options, fallbacks, told: Mutex::default() };
+        let files =
+            Files { roots, options, fallbacks, told: Mutex::default(), allowance: Allowance::default() };
         let store = Self { files: Arc::new(files), engine: Arc::new(engine) };
         store.sweep_beside();
         Ok(store)
@@ -192,10 +196,13 @@ impl Files {
         self.roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE)
     }
 
-    /// Tells of what pages go without, and how.
+    /// Tells of what pages go without, and how; once, however many backends there are of a namespace.
     pub(crate) fn tell(&self, fallback: Fallback) {
-        tracing::warn!(what = fallback.what, why = fallback.why, "fallback");
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.contains(&fallback) {
+            return;
+        }
+        tracing::warn!(what = fallback.what, why = fallback.why, "fallback");
         if told.len() < TOLD_MAX {
             told.push(fallback);
         }

@@ -223,6 +223,37 @@ fn slots_without_huge_pages_are_not_gone_through_and_told() {
 }
 
 #[test]
+fn namespaces_share_the_slots_of_a_store_and_who_finds_none_goes_straight_and_told_once() {
+    let test = "namespaces_share_the_slots_of_a_store_and_who_finds_none_goes_straight_and_told_once";
+    let len = 4 << 20;
+    // Eight slots of this length are all that a store has.
+    let options = FileOptions { threads: NonZeroU32::new(8), ..options(Bounce::On, Engine::Threads) };
+    let Some(stage) = stage(test, len, options, None) else { return };
+    set_all(&stage, 2);
+    assert_eq!(moved(&stage.backend.stats()), (0, 2, 0));
+    let layout = PageLayout::opaque(len).unwrap();
+    let backend = |name: &str| stage.store.backend(Namespace::named(name, layout).unwrap()).unwrap();
+    for round in 0..3 {
+        // A backend of its own each time.
+        let other = backend("other");
+        set(&*other, &stage.pool, round).unwrap();
+        assert!(get(&*other, &stage.pool, round).unwrap());
+        assert_eq!(moved(&other.stats()), (2, 0, 0), "round {round}");
+    }
+    let none = told(&stage.store, "bounce", "other namespaces have the store's slots");
+    assert_eq!(none.len(), 1, "{none:?}");
+    assert!(none[0].starts_with("other: ") && none[0].contains("go straight"), "{none:?}");
+    // What the first had is there for others when it is gone.
+    let Stage { store, backend, pool, dir: _, .. } = stage;
+    drop(backend);
+    stage::eventually(|| {
+        let third = store.backend(Namespace::named("third", layout).unwrap()).unwrap();
+        set(&*third, &pool, 7).unwrap();
+        get(&*third, &pool, 7).unwrap() && third.stats().bounced > 0
+    });
+}
+
+#[test]
 fn more_workers_than_slots_go_straight_and_told() {
     let test = "more_workers_than_slots_go_straight_and_told";
     let options = FileOptions { threads: NonZeroU32::new(40), ..options(Bounce::Auto, Engine::Threads) };
