@@ -317,6 +317,34 @@ fn a_pool_larger_than_the_memory_is_refused_with_a_hint() {
 }
 
 #[test]
+fn the_default_pool_of_a_model_fits_this_machine_and_what_it_lacks_is_told() {
+    let home = Home::new();
+    let trace = trace(&home, &[vec![1]]);
+    // Pages of 128 MiB, of which 256 would be 32 GiB.
+    let fixed = ["replay", "--trace", &trace, "--model", "qwen3-32b", "--json"];
+    let ran = home.run(fixed).ended(0);
+    let report = ran.json();
+    assert_counts(&report, 1, 0);
+    assert!(count(&report, "rss_peak_bytes") < (2 << 30) + (512 << 20), "{report}");
+    assert!(ran.stderr.contains("--pool-pages N") && ran.stderr.contains("a pool of "), "{}", ran.stderr);
+    let quiet = home.run(fixed.iter().chain(&["--quiet", "--pool-pages", "2"])).ended(0);
+    assert_eq!(quiet.stderr, "");
+    // Who says how many has so many, or none.
+    let refused = home.run(fixed.iter().chain(&["--pool-pages", "100000"])).ended(2);
+    assert!(refused.stderr.contains("--pool-pages"), "{}", refused.stderr);
+}
+
+#[test]
+fn flags_of_a_models_page_are_refused_where_no_model_is_named() {
+    let home = Home::new();
+    let trace = trace(&home, &requests()[..1]);
+    for flag in [["--order", "layer_first"], ["--block-tokens", "16"]] {
+        let refused = home.run(["replay", "--trace", &trace].iter().chain(&flag)).ended(2);
+        assert!(refused.stderr.contains("--model"), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn a_paced_replay_takes_as_long_as_its_timestamps_say() {
     let home = Home::new();
     let trace = trace(&home, &requests());

@@ -136,9 +136,9 @@ pub(crate) struct Replay {
     pub(crate) trace: PathBuf,
     #[command(flatten)]
     pub(crate) page: PageShape,
-    /// Slots of the host pool
-    #[arg(long, value_name = "N", default_value = "256")]
-    pub(crate) pool_pages: NonZeroU32,
+    /// Slots of the host pool; where not given 256, or as many as fit 2 GiB and a quarter of the memory available
+    #[arg(long, value_name = "N")]
+    pub(crate) pool_pages: Option<NonZeroU32>,
     /// Requests to replay; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) requests: u64,
@@ -165,11 +165,11 @@ pub(crate) struct PageShape {
     /// Instead: a page holds one block's tokens of this model
     #[arg(long, conflicts_with = "page_bytes")]
     model: Option<Model>,
-    /// How a page's content is ordered: page_first, page_first_direct, page_head, layer_first
-    #[arg(long, default_value = "page_first", value_parser = parse_order)]
+    /// With --model: how a page's content is ordered: page_first, page_first_direct, page_head, layer_first
+    #[arg(long, default_value = "page_first", requires = "model", value_parser = parse_order)]
     order: PageOrder,
-    /// Tokens in a block of the trace
-    #[arg(long, value_name = "N", default_value = "512")]
+    /// With --model: tokens in a block of the trace
+    #[arg(long, value_name = "N", default_value = "512", requires = "model")]
     block_tokens: NonZeroU32,
 }
 

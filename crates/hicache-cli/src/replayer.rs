@@ -3,7 +3,7 @@
 use crate::args::replay_namespace;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::session::Session;
+use crate::session::{PoolSlots, Session};
 use crate::workload::Workload;
 use hicache::{
     Call, Error, ErrorKind, Fallback, HostPool, KeyUnits, Outcomes, PageKey, PageLayout, PageMut, Pending,
@@ -25,7 +25,7 @@ pub(crate) struct Rules {
     /// Of every page.
     pub(crate) layout: PageLayout,
     /// Slots of the pool.
-    pub(crate) pool_pages: u32,
+    pub(crate) pool_pages: PoolSlots,
     /// Compare every page loaded.
     pub(crate) verify: bool,
 }
@@ -83,7 +83,8 @@ impl<'a> Replayer<'a> {
             }
             other => other,
         })?;
-        let pool = session.pool(&*backend, &rules.layout, rules.pool_pages, session.memory())?;
+        let slots = session.pool_slots(&*backend, &rules.layout, rules.pool_pages)?;
+        let pool = session.pool(&*backend, &rules.layout, slots, session.memory())?;
         let (workload, counts, stats) = (Workload::new(), Counts::default(), Stats::default());
         let fallbacks = Vec::new();
         Ok(Self { session, backend, pool, rules, workload, interrupt, counts, stats, fallbacks })

@@ -38,6 +38,21 @@ pub(crate) enum Absent {
     Refuse,
 }
 
+/// How many slots a pool is to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PoolSlots {
+    /// So many, or the command fails.
+    Just(NonZeroU32),
+    /// So many, or as many as are a pool's share of the memory.
+    AtMost(NonZeroU32),
+}
+
+/// Bytes of a pool whose slots nobody has counted, at most: what keeps a device busy, and is soon faulted in.
+const POOL_LEN_MAX: u64 = 2 << 30;
+
+/// Of the memory that is available, such a pool takes one part in so many; so does a store in memory.
+const POOL_PART: u64 = 4;
+
 impl Session {
     /// Opens the store that the flags, the configuration or SGLang's variables name, else the user's own.
     pub(crate) fn open(place: &Place, absent: Absent) -> Result<Self> {
@@ -109,6 +124,23 @@ impl Session {
                 .into());
         }
         Ok(self.store.pool(backend, layout, slots, spec)?)
+    }
+
+    /// How many slots that comes to for pages of `layout`: one at least.
+    pub(crate) fn pool_slots(
+        &self,
+        backend: &dyn StorageBackend,
+        layout: &PageLayout,
+        pages: PoolSlots,
+    ) -> Result<u32> {
+        let most = match pages {
+            PoolSlots::Just(count) => return Ok(count.get()),
+            PoolSlots::AtMost(most) => most.get(),
+        };
+        let share = memory_available().map_or(POOL_LEN_MAX, |available| available / POOL_PART);
+        let page_len = layout.strides_for(1, &backend.capabilities())?.region_len() as u64;
+        let count = POOL_LEN_MAX.min(share) / page_len;
+        Ok(u32::try_from(count).unwrap_or(most).clamp(1, most))
     }
 
     /// The store.

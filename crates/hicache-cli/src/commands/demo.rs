@@ -7,12 +7,13 @@ use crate::output::{self, Output};
 use crate::progress;
 use crate::replayer::{Replayer, Rules};
 use crate::report::{Report, Size};
-use crate::session::Session;
+use crate::session::{PoolSlots, Session};
 use hicache::{Alignment, PageLayout};
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 const PAGE_LEN: usize = 256 << 10;
-const POOL_PAGES: u32 = 256;
+const POOL_PAGES: NonZeroU32 = NonZeroU32::new(256).unwrap();
 const CONVERSATIONS: u64 = 12;
 const TURNS: u64 = 10;
 /// Blocks of the system prompt, which every conversation begins with.
@@ -22,7 +23,7 @@ const TURN_BLOCKS: u64 = 20;
 
 pub(crate) fn run(args: &Demo, output: &mut Output) -> Result {
     let layout = PageLayout::opaque(PAGE_LEN)?;
-    let rules = Rules { layout, pool_pages: POOL_PAGES, verify: true };
+    let rules = Rules { layout, pool_pages: PoolSlots::Just(POOL_PAGES), verify: true };
     let interrupt = Interrupt::listen()?;
     let blocks = PROMPT_BLOCKS + CONVERSATIONS * TURNS * TURN_BLOCKS;
     let bytes = blocks * PAGE_LEN as u64;

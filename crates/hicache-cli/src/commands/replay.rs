@@ -6,16 +6,22 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress;
 use crate::replayer::{Replayer, Rules};
-use crate::report::Report;
-use crate::session::Session;
+use crate::report::{Report, Size};
+use crate::session::{PoolSlots, Session};
 use crate::trace::{Request, Trace};
+use hicache::HostPool;
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
+
+/// Slots of the pool where the flags do not say, at most.
+const POOL_PAGES: NonZeroU32 = NonZeroU32::new(256).unwrap();
 
 pub(crate) fn run(args: &Replay, output: &mut Output) -> Result {
     // What is wrong with them is told before anything is made.
     let mut trace = Trace::open(&args.trace)?;
     let layout = args.page.layout()?;
-    let rules = Rules { layout, pool_pages: args.pool_pages.get(), verify: args.verify };
+    let pool_pages = args.pool_pages.map_or(PoolSlots::AtMost(POOL_PAGES), PoolSlots::Just);
+    let rules = Rules { layout, pool_pages, verify: args.verify };
     let interrupt = Interrupt::listen()?;
     let mut session = Session::open_or_temporary(&args.place, output.is_quiet())?;
     if session.is_memory() && args.restart_every.is_some() && !output.is_quiet() {
@@ -23,6 +29,7 @@ pub(crate) fn run(args: &Replay, output: &mut Output) -> Result {
     }
     let report = session.run(|session| {
         let mut replayer = Replayer::new(session, rules, &interrupt)?;
+        tell_smaller(args, replayer.pool(), output);
         let started = Instant::now();
         let count = (args.requests > 0).then_some(args.requests);
         let bar = progress::bar(output, count, "requests");
@@ -47,6 +54,18 @@ pub(crate) fn run(args: &Replay, output: &mut Output) -> Result {
     // To remove a temporary store takes a while; nobody need wait for that to read the report.
     output.finish()?;
     Ok(report.ending())
+}
+
+/// What would have been more than its share of the memory is told, and how to have it.
+fn tell_smaller(args: &Replay, pool: &HostPool, output: &Output) {
+    if args.pool_pages.is_none() && pool.slots() < POOL_PAGES.get() && !output.is_quiet() {
+        output::note(format_args!(
+            "note: a pool of {} pages, {}: {POOL_PAGES} would be more than its share of the memory; --pool-pages N \
+             says how many",
+            pool.slots(),
+            Size(pool.region().len() as u64)
+        ));
+    }
 }
 
 fn replay(
