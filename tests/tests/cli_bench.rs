@@ -96,6 +96,18 @@ fn pages_that_a_ring_reads_into_registered_memory_are_counted() {
 }
 
 #[test]
+fn help_and_errors_name_no_format_that_this_build_has_not() {
+    let home = Home::new();
+    let help = home.run(["bench", "file", "--help"]).ended(0).text();
+    assert!(help.contains("--format") && !help.contains("slab"), "{help}");
+    for flags in [["--format", "slab"], ["--backend", "file:/x?format=slab"]] {
+        let refused = home.run(["bench", "file"].iter().chain(&flags)).ended(2);
+        let text = refused.stderr.replace("slab", "");
+        assert!(text.contains("files"), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn steps_repeat_until_their_time_is_over() {
     let home = Home::new();
     let report = bench_file(&home, &["--seconds", "0.2"]);

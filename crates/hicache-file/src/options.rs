@@ -33,10 +33,11 @@ pub enum Bounce {
 /// What moves the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// The best there is.
+    /// Rings for batches of gets of pages up to 128 KiB and for lone gets of pages up to 1 MiB, where the kernel lets
+    /// us; threads for the rest.
     #[default]
     Auto,
-    /// Rings for reads; threads for the rest.
+    /// The same for batches of gets of pages of any length. An error where there is no ring.
     IoUring,
     /// A pool of threads, one page each at a time.
     Threads,
@@ -110,8 +111,12 @@ const BOUNCE: OptionSpec = OptionSpec::new(
     "auto",
     "move pages of pools on base pages through slots on huge pages; auto where that measures faster",
 );
-const ENGINE: OptionSpec =
-    OptionSpec::new("engine", "auto, io_uring, threads", "auto", "what moves the bytes");
+const ENGINE: OptionSpec = OptionSpec::new(
+    "engine",
+    "auto, io_uring, threads",
+    "auto",
+    "what moves the bytes; auto: batches of small gets (pages up to 128 KiB) by io_uring, others by threads",
+);
 const THREADS: OptionSpec =
     OptionSpec::new("threads", "number", "4 a core, at most 32", "threads of the engine");
 const DEPTH: OptionSpec = OptionSpec::new("depth", "number", "64", "reads that a ring has in flight");
@@ -164,7 +169,6 @@ impl FileOptions {
 fn parse_format(text: &str) -> Result<(), String> {
     match text {
         "files" => Ok(()),
-        "slab" => Err("this build has the format files only".to_string()),
         _ => Err("want files".to_string()),
     }
 }

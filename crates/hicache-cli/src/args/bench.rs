@@ -68,8 +68,8 @@ pub(crate) struct BenchFile {
 /// Options of the store that have a flag of their own here. The store judges them.
 #[derive(Args, Debug)]
 pub(crate) struct StoreFlags {
-    /// How the store lies on disk; of these, this build has files
-    #[arg(long, value_parser = ["files", "slab"])]
+    /// How the store lies on disk
+    #[arg(long, value_parser = ["files"])]
     format: Option<String>,
     /// What moves the bytes
     #[arg(long, value_parser = ["auto", "io_uring", "threads"])]
