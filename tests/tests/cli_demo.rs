@@ -19,6 +19,8 @@ fn the_demo_needs_nothing_and_leaves_nothing() {
         (&json!(0), &json!(0), &json!(0))
     );
     assert!(report["hit_ratio"].as_f64().unwrap() > 0.5);
+    // Its pages are more than what a ring is given, whatever the machine has.
+    assert_eq!(report["engine"], json!("threads"));
     assert!(home.leftovers().is_empty());
     let rows = report["fallbacks"].as_array().unwrap();
     let why = |row: &serde_json::Value| row["why"].as_str().unwrap().to_owned();
@@ -198,6 +200,39 @@ fn the_doctor_says_of_a_directory_that_it_cannot_be_written_and_blames_nothing_e
     for check in &checks[1..4] {
         assert_eq!((&check["found"], &check["ok"]), (&json!("not tried"), &json!(false)), "{check}");
         assert!(check["fix"].as_str().unwrap().contains("writable"), "{check}");
+    }
+}
+
+/// Real file systems with no block left: one that says so when a file is written, and one on a device.
+#[test]
+fn the_doctor_says_of_a_full_disk_that_it_is_full_and_blames_nothing_else() {
+    let test = "the_doctor_says_of_a_full_disk_that_it_is_full_and_blames_nothing_else";
+    let home = Home::new();
+    if !std::fs::metadata(home.path("")).is_ok_and(|there| there.uid() == 0) {
+        return skip(test, "needs root to mount");
+    }
+    let ext4 = "truncate -s 8M $HOME/image && mkfs.ext4 -q -b 4096 $HOME/image && \
+                mount -o loop $HOME/image $HOME/full";
+    for mount in ["mount -t tmpfs -o size=1m none $HOME/full", ext4] {
+        let ran = home.shell(&format!(
+            "mkdir -p $HOME/full && exec unshare --mount --propagation private bash -c '\
+             {{ {mount}; }} || exit 99; dd if=/dev/zero of=$HOME/full/ballast bs=4096 2> $HOME/dd; \
+             exec $H doctor --json --backend file:$HOME/full'"
+        ));
+        if ran.code == Some(99) {
+            skip(test, &format!("needs `{mount}`: {}", ran.stderr));
+            continue;
+        }
+        let told = ran.ended(0).json();
+        let checks = told["checks"].as_array().unwrap();
+        let row = |name: &str| checks.iter().find(|check| check["name"] == json!(name)).unwrap();
+        let (found, fix) = (&row("writable")["found"], &row("writable")["fix"]);
+        assert!(found.as_str().unwrap().starts_with("the disk is full: "), "{mount}: {told}");
+        assert!(fix.as_str().unwrap().contains("free space"), "{mount}: {told}");
+        for name in ["o_direct", "dio_mem_align", "dio_offset_align"] {
+            assert_eq!((&row(name)["found"], &row(name)["ok"]), (&json!("not tried"), &json!(false)));
+            assert!(row(name)["fix"].as_str().unwrap().contains("writable"), "{mount}: {told}");
+        }
     }
 }
 

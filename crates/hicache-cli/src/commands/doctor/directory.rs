@@ -5,27 +5,33 @@ use crate::report::Size;
 use hicache::{Alignment, AllocError, HostPool, PageMut, RegionSpec, Strides};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+/// Bytes that are written to a file there: a block of any device, and one more.
+const TRIED_LEN: usize = 128 << 10;
 
 const SPACE_WANTED: u64 = 10 << 30;
 const INODES_WANTED: u64 = 100_000;
 
 /// Asks a file that nobody sees and that goes with its descriptor, and writes to it.
 pub(super) fn files(folder: &Path, checks: &mut Vec<Check>) {
-    let made = tempfile::tempfile_in(folder);
+    let made = tempfile::tempfile_in(folder).and_then(|mut file| {
+        // Room for what is tried: whether that works is another question than whether the disk is full.
+        file.write_all(&vec![0; TRIED_LEN])?;
+        file.sync_data()?;
+        Ok(file)
+    });
     checks.push(Check {
         name: "writable".into(),
         ok: made.is_ok(),
-        found: made
-            .as_ref()
-            .map_or_else(|error| format!("no file can be made there: {error}"), |_| "yes".to_owned()),
+        found: made.as_ref().map_or_else(cannot_write, |_| "yes".to_owned()),
         wanted: "yes".to_owned(),
         fix: made.as_ref().map_or_else(|error| how_to_write(folder, error), |_| String::new()),
     });
     match made {
-        Ok(file) => direct(&file, checks),
+        Ok(file) => direct(folder, &file, checks),
         Err(_) => checks.extend(DIRECT_CHECKS.map(|name| Check {
             name: name.into(),
             ok: false,
@@ -36,8 +42,22 @@ pub(super) fn files(folder: &Path, checks: &mut Vec<Check>) {
     }
 }
 
+/// Whether there is no room, which says nothing of what was tried.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// Why no file can be written there.
+fn cannot_write(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::StorageFull => format!("the disk is full: {error}"),
+        ErrorKind::QuotaExceeded => format!("this user's disk quota is used up: {error}"),
+        _ => format!("no file can be made there: {error}"),
+    }
+}
+
 /// What lets this user make files in a folder.
-fn how_to_write(folder: &Path, error: &std::io::Error) -> String {
+fn how_to_write(folder: &Path, error: &io::Error) -> String {
     let path = folder.display();
     match (error.kind(), folder.metadata()) {
         (ErrorKind::PermissionDenied, Ok(there)) => {
@@ -52,17 +72,33 @@ fn how_to_write(folder: &Path, error: &std::io::Error) -> String {
         (ErrorKind::ReadOnlyFilesystem, _) => {
             format!("mount the file system of {path} for writing, or name another directory with --backend")
         }
+        (ErrorKind::StorageFull, _) => format!(
+            "free space or inodes on the file system of {path} (see free_space and free_inodes), or name another \
+             directory with --backend"
+        ),
+        (ErrorKind::QuotaExceeded, _) => format!(
+            "remove files of user {} from the file system of {path}, have its quota raised, or name another directory \
+             with --backend",
+            rustix::process::geteuid().as_raw()
+        ),
         _ => "name another directory with --backend".to_owned(),
     }
 }
 
 const DIRECT_CHECKS: [&str; 3] = ["o_direct", "dio_mem_align", "dio_offset_align"];
 
-fn direct(file: &File, checks: &mut Vec<Check>) {
-    let fix = "use a directory on ext4, xfs or a local NVMe; until then direct=false says that it is meant"
-        .to_owned();
+fn direct(folder: &Path, file: &File, checks: &mut Vec<Check>) {
     let told = alignments(file);
     let refused = write_direct(file, told).err();
+    // Some file systems want other room for what is written again.
+    let (refused, fix) = match refused {
+        Some(error) if is_shortage(&error) => (Some(cannot_write(&error)), how_to_write(folder, &error)),
+        refused => (
+            refused.map(|error| error.to_string()),
+            "use a directory on ext4, xfs or a local NVMe; until then direct=false says that it is meant"
+                .to_owned(),
+        ),
+    };
     let [o_direct, of_memory, of_offset] = DIRECT_CHECKS;
     checks.push(Check {
         name: o_direct.into(),
@@ -94,11 +130,14 @@ fn alignments(file: &File) -> Option<(u32, u32)> {
 }
 
 /// One direct write: file systems say yes to the flag and no to the write.
-fn write_direct(file: &File, told: Option<(u32, u32)>) -> Result<(), String> {
+fn write_direct(file: &File, told: Option<(u32, u32)>) -> io::Result<()> {
     if matches!(told, Some((0, _) | (_, 0))) {
-        return Err("not supported by the file system".to_owned());
+        return Err(io::Error::other("not supported by the file system"));
     }
-    let refused = |error: rustix::io::Errno| format!("refused: {error}");
+    let refused = |error: rustix::io::Errno| match io::Error::from(error) {
+        error if is_shortage(&error) => error,
+        error => io::Error::other(format!("refused: {error}")),
+    };
     rustix::fs::fcntl_setfl(file, OFlags::DIRECT).map_err(refused)?;
     let base_page = Alignment::base_page();
     let len = base_page.bytes().max(told.map_or(0, |(_, offset)| offset as usize));
@@ -107,11 +146,11 @@ fn write_direct(file: &File, told: Option<(u32, u32)>) -> Result<(), String> {
         let pool = HostPool::new(RegionSpec { len, ..RegionSpec::default() }.map()?, strides, &[])?;
         Ok(pool.alloc(1).expect("the pool is new and has one slot").remove(0))
     };
-    let page = page().map_err(|error| error.to_string())?;
+    let page = page().map_err(io::Error::other)?;
     let bytes = page.bytes(0).expect("the memory is private");
     match rustix::io::pwrite(file, bytes, 0).map_err(refused)? {
         written if written == len => Ok(()),
-        written => Err(format!("{written} of {len} bytes were written")),
+        written => Err(io::Error::other(format!("{written} of {len} bytes were written"))),
     }
 }
 
@@ -137,4 +176,24 @@ pub(super) fn space(folder: &Path, checks: &mut Vec<Check>) {
     let plain = |count: u64| if count == u64::MAX { "no limit".to_owned() } else { count.to_string() };
     let fix = "remove files, or make the file system with more inodes";
     check("free_inodes", inodes.map_err(ToString::to_string), INODES_WANTED, plain, fix);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_quota_that_is_used_up_are_told_apart_each_with_its_cure() {
+        let folder = Path::new("/kv");
+        let of = |errno: rustix::io::Errno| {
+            let error = io::Error::from(errno);
+            (cannot_write(&error), how_to_write(folder, &error))
+        };
+        let (found, fix) = of(rustix::io::Errno::NOSPC);
+        assert!(found.starts_with("the disk is full: ") && fix.contains("free space"), "{found} {fix}");
+        let (found, fix) = of(rustix::io::Errno::DQUOT);
+        assert!(found.contains("quota is used up") && fix.contains("quota raised"), "{found} {fix}");
+        let (found, fix) = of(rustix::io::Errno::IO);
+        assert!(found.starts_with("no file can be made there: ") && !fix.contains("space"), "{found} {fix}");
+    }
 }
