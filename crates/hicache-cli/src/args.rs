@@ -165,11 +165,11 @@ pub(crate) struct PageShape {
     /// Instead: a page holds one block's tokens of this model
     #[arg(long, conflicts_with = "page_bytes")]
     model: Option<Model>,
-    /// With --model: how a page's content is ordered: page_first, page_first_direct, page_head, layer_first
-    #[arg(long, default_value = "page_first", requires = "model", value_parser = parse_order)]
+    /// How a model's page is ordered: page_first, page_first_direct, page_head, layer_first; other pages are one piece
+    #[arg(long, default_value = "page_first", value_parser = parse_order)]
     order: PageOrder,
-    /// With --model: tokens in a block of the trace
-    #[arg(long, value_name = "N", default_value = "512", requires = "model")]
+    /// Tokens in a block of the trace, as a model's page holds them
+    #[arg(long, value_name = "N", default_value = "512")]
     block_tokens: NonZeroU32,
 }
 
