@@ -175,6 +175,7 @@ def main():
     parser.add_argument("--prefix", default="peers")
     for name, default in [("page-bytes", None), ("pages", None), ("concurrency", 16)]:
         parser.add_argument(f"--{name}", type=int, default=default, required=default is None)
+    parser.add_argument("--unchecked", action="store_true")
     flags = parser.parse_args()
     # What peers log there is no part of the document.
     document, sys.stdout = sys.stdout, sys.stderr
@@ -188,7 +189,8 @@ def main():
     for page in pages:
         page[:] = bytes(flags.page_bytes)
     read = step(client.get, names, pages, flags.page_bytes)
-    assert [hash(bytes(page)) for page in pages] == sums or flags.pages % count, "other bytes came back"
+    same = flags.unchecked or flags.pages % count or [hash(bytes(page)) for page in pages] == sums
+    assert same, "other bytes came back"
     step(client.remove, names, pages, 0)
     print(
         json.dumps(

@@ -47,6 +47,9 @@ struct Flags {
     /// Threads of the runtime
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// Take whatever bytes come back: the server throws away what it is sent
+    #[arg(long)]
+    unchecked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

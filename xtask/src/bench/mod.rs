@@ -41,7 +41,7 @@ struct Section {
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, String> {
     let flags = Flags::parse(arguments, &workspace.target)?;
     if flags.only == Some(Part::Obj) {
-        println!("Rounds: {}, in random order. {SPREAD}", flags.rounds);
+        println!("Rounds: {}, in random order, after one that is not counted. {SPREAD}", flags.rounds);
         return obj::run(workspace, &flags).map(|()| ExitCode::SUCCESS);
     }
     let packages = ["build", "--release", "--locked", "-p", "hicache-cli", "-p", "hicache-benches", "--bins"];

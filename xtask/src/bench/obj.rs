@@ -18,8 +18,9 @@ use crate::workspace::Workspace;
 const CONCURRENCY: u64 = 16;
 /// The store's runtime has a thread a core, and at most so many; the others get the same.
 const MOST_THREADS: usize = 4;
-/// A real server writes at a tenth of the rate.
-const REAL_SHARE: u64 = 4;
+
+/// Lengths of pages.
+const USUAL: [u64; 2] = [MIB, 4 * MIB];
 
 /// A server that was started, and how it is reached.
 struct Server {
@@ -28,6 +29,8 @@ struct Server {
     bucket: String,
     access_key: String,
     secret_key: String,
+    /// It has what it was sent. Else it is nothing for who checks what comes back.
+    keeps: bool,
     child: Child,
 }
 
@@ -63,8 +66,11 @@ pub(super) fn run(workspace: &Workspace, flags: &Flags) -> Result<(), String> {
         script: workspace.root.join("benches/python/s3_peers.py"),
         clients: clients(flags.python.as_deref()),
     };
-    Server::memory(&programs)?.measure_all(&programs, flags, flags.bytes)?;
-    Server::real(&programs)?.measure_all(&programs, flags, flags.bytes / REAL_SHARE)?;
+    for page_len in flags.page_lens(&USUAL) {
+        Server::null(&programs, page_len)?.measure_all(&programs, flags, &[page_len])?;
+    }
+    Server::memory(&programs)?.measure_all(&programs, flags, &flags.page_lens(&USUAL))?;
+    Server::real(&programs)?.measure_all(&programs, flags, &flags.page_lens(&USUAL))?;
     Ok(())
 }
 
@@ -86,15 +92,25 @@ fn clients(python: Option<&Path>) -> Vec<Client> {
 impl Server {
     /// Ours, which answers at once.
     fn memory(programs: &Programs) -> Result<Self, String> {
-        let mut command = Command::new(programs.built.join("memory-s3"));
-        let (child, endpoint) = start(command.args(["--port", "0"]))?;
+        Self::ours(programs, &["--port", "0"], "a server in memory", true)
+    }
+
+    /// Ours, which does no more than it must: it throws away what it is sent, and has one answer for who reads.
+    fn null(programs: &Programs, page_len: u64) -> Result<Self, String> {
+        let arguments = ["--port", "0", "--null", &page_len.to_string()];
+        Self::ours(programs, &arguments, "a server that throws bodies away", false)
+    }
+
+    fn ours(programs: &Programs, arguments: &[&str], name: &str, keeps: bool) -> Result<Self, String> {
+        let (child, endpoint) = start(Command::new(programs.built.join("memory-s3")).args(arguments))?;
         let text = |text: &str| text.to_owned();
         Ok(Self {
-            name: "a server in memory".to_owned(),
+            name: text(name),
             endpoint,
             bucket: text("bench"),
             access_key: text("measure"),
             secret_key: text("measure-secret"),
+            keeps,
             child,
         })
     }
@@ -110,14 +126,15 @@ impl Server {
             bucket: text("bucket"),
             access_key: text("access_key"),
             secret_key: text("secret_key"),
+            keeps: true,
             child,
         })
     }
 
-    fn measure_all(&self, programs: &Programs, flags: &Flags, bytes: u64) -> Result<(), String> {
+    fn measure_all(&self, programs: &Programs, flags: &Flags, page_lens: &[u64]) -> Result<(), String> {
         println!("\n## Against {}, {CONCURRENCY} requests under way", self.name);
-        for page_len in flags.page_lens(&[MIB, 4 * MIB]) {
-            let pages = (bytes / page_len).max(CONCURRENCY);
+        for &page_len in page_lens {
+            let pages = (flags.bytes / page_len).max(CONCURRENCY);
             self.measure(programs, flags, page_len, pages)?;
         }
         Ok(())
@@ -125,23 +142,28 @@ impl Server {
 
     fn measure(&self, programs: &Programs, flags: &Flags, page_len: u64, pages: u64) -> Result<(), String> {
         println!("\n### {pages} pages of {} KiB\n", page_len / KIB);
-        let clients = &programs.clients;
-        for client in clients {
+        // Ours takes no page that is not what it stored.
+        let clients =
+            programs.clients.iter().copied().filter(|client| self.keeps || *client != Client::Hicache);
+        let clients: Vec<Client> = clients.collect();
+        for client in &clients {
             println!("    {}", line(&self.command(programs, flags, *client, page_len, pages)));
         }
         let mut figures: Vec<Vec<Figures>> = vec![Vec::new(); clients.len()];
-        for _ in 0..flags.rounds {
+        for round in 0..=flags.rounds {
             for index in shuffled(clients.len()) {
                 let mut command = self.command(programs, flags, clients[index], page_len, pages);
                 let mut found = Figures::default();
                 found.add(&document(clients[index].name(), &mut command)?);
-                figures[index].push(found);
+                // In the first one a server takes its memory.
+                if round > 0 {
+                    figures[index].push(found);
+                }
             }
         }
         let names: Vec<&str> = clients.iter().map(|client| client.name()).collect();
         print_rates(&names, &figures);
-        // The bare SDK, and `object_store`.
-        for base in [0, 1] {
+        for (base, _) in clients.iter().enumerate().filter(|(_, client)| **client != Client::Hicache) {
             print_ratios(&names, &figures, base, &[base]);
         }
         Ok(())
@@ -183,6 +205,7 @@ impl Server {
             }
         };
         let numbers = [page_len, pages, CONCURRENCY].map(|number| number.to_string());
+        command.args((!self.keeps).then_some("--unchecked"));
         command.args(["--page-bytes", &numbers[0], "--pages", &numbers[1], "--concurrency", &numbers[2]]);
         command
     }
