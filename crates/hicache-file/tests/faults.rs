@@ -133,13 +133,14 @@ fn a_waker_that_panics_stops_neither_the_workers_nor_the_deadlines() {
 fn a_batch_may_have_any_length() {
     let stage = Stage::new(64);
     stage.set(7).unwrap();
+    let call = Call { deadline: Deadline::After(Duration::from_secs(120)), ..Default::default() };
     let keys: Vec<_> = (0..200_000).map(|n| key(n % 10)).collect();
-    let outcomes = stage.backend.batch_exists(&keys, Call::default()).wait();
+    let outcomes = stage.backend.batch_exists(&keys, call).wait();
     assert!(outcomes.first_error().is_none());
     assert_eq!(outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count(), 20_000);
     let pool = stage::pool(&stage.layout, 70_000, hicache_core::Alignment::NONE);
     let gets = pool.alloc(70_000).unwrap().into_iter().map(|into| Get { key: key(7), into }).collect();
-    assert_eq!(stage.backend.batch_get(gets, Call::default()).wait().prefix_len(Option::is_some), 70_000);
+    assert_eq!(stage.backend.batch_get(gets, call).wait().prefix_len(Option::is_some), 70_000);
 }
 
 #[test]

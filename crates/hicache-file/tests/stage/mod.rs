@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const CHILD: &str = "HICACHE_TEST_CHILD";
-const CEILING: Duration = Duration::from_secs(60);
+const CEILING: Duration = Duration::from_secs(120);
 
 /// A store in a folder of its own, one namespace of it, and a pool.
 pub(crate) struct Stage {

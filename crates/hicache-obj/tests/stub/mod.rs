@@ -23,7 +23,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// No test of the product may take longer.
-pub(crate) const CEILING: Duration = Duration::from_secs(30);
+pub(crate) const CEILING: Duration = Duration::from_secs(120);
 
 /// Runs a test on a thread of its own and fails when it has not ended by the ceiling, so that a hang is a failure
 /// with a name and never a run that stands still.
