@@ -203,6 +203,16 @@ fn the_doctor_says_of_a_directory_that_it_cannot_be_written_and_blames_nothing_e
     }
 }
 
+#[test]
+fn the_doctor_says_of_a_file_in_a_stores_place_that_it_is_no_directory() {
+    let home = Home::new();
+    let file = home.path("file");
+    std::fs::write(&file, b"something").unwrap();
+    let text = home.run(["doctor", "--backend", &home.url("file")]).ended(0).text();
+    assert!(text.contains("MISS writable") && text.contains("Not a directory"), "{text}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"something");
+}
+
 /// Real file systems with no block left: one that says so when a file is written, and one on a device.
 #[test]
 fn the_doctor_says_of_a_full_disk_that_it_is_full_and_blames_nothing_else() {

@@ -9,7 +9,7 @@ pub(crate) const ALLOCATOR: OptionSpec = OptionSpec {
     name: "allocator",
     aliases: &[],
     kind: "mmap, shm",
-    default: "shm for shm:, else mmap",
+    default: "mmap",
     about: "memory of host pools: this process's own, or memory that other processes can map",
     secret: false,
     guarded: false,

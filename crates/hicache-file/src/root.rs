@@ -48,6 +48,8 @@ pub(crate) struct Root {
     fallbacks: Mutex<Vec<Fallback>>,
     writer: Mutex<Option<Writer>>,
     leftovers: Mutex<Vec<Leftover>>,
+    /// It was made a store's just now.
+    pub(crate) is_new: bool,
 }
 
 impl Root {
@@ -67,7 +69,9 @@ impl Root {
             io::ErrorKind::NotFound => unopened(&path, "there is no such directory").fix(MAKES_ONE),
             _ => fail_at(&sys, &path, error),
         })?;
-        let marker = match claim::read_marker(&sys, &path, dir.as_fd())? {
+        let found = claim::read_marker(&sys, &path, dir.as_fd())?;
+        let is_new = found.is_none();
+        let marker = match found {
             Some(marker) => marker,
             None if options.existing => {
                 return Err(unopened(&path, "it holds no store").fix(MAKES_ONE));
@@ -85,6 +89,7 @@ impl Root {
             writer: Mutex::new(probe.writer.take()),
             leftovers: Mutex::default(),
             marker,
+            is_new,
             probe,
         };
         root.probe.fallbacks.iter().for_each(|fallback| root.tell(fallback.clone()));

@@ -4,8 +4,9 @@ use crate::backend::FileBackend;
 use crate::bounce::Allowance;
 use crate::engine::{Engine, Lane, closed};
 use crate::options::{self, FileOptions, OPTIONS};
+use crate::record::MARKER;
 use crate::ring::{DEPTH, Rings, Setup};
-use crate::root::{Root, namespace_folder};
+use crate::root::{Root, namespace_folder, unopened};
 use crate::scan;
 use crate::slot::Slots;
 use crate::sys::{Seam, Sys};
@@ -84,10 +85,12 @@ impl FileStore {
     /// As [`FileStore::open`].
     pub fn open_with(path: impl AsRef<Path>, options: FileOptions, seam: Option<Seam>) -> Result<Self> {
         let sys = Sys(seam);
-        let mut roots = Vec::with_capacity(1 + options.dirs.len());
-        for path in std::iter::once(path.as_ref()).chain(options.dirs.iter().map(PathBuf::as_path)) {
-            roots.push(Root::open(sys.clone(), path, &options)?);
-        }
+        let further = options.dirs.iter().map(PathBuf::as_path);
+        let paths: Vec<&Path> = std::iter::once(path.as_ref()).chain(further).collect();
+        check_all_there(&paths)?;
+        let opened = paths.iter().map(|path| Root::open(sys.clone(), path, &options));
+        let roots = opened.collect::<Result<Vec<_>>>()?;
+        tell_added(&roots);
         check_distinct(&roots)?;
         let block = roots.iter().map(Root::block).max().unwrap_or(Alignment::NONE);
         let slots = Slots::map(workers(&options), block, options.common.own_memory())?;
@@ -112,6 +115,26 @@ impl FileStore {
         let store = Self { files: Arc::new(files), engine: Arc::new(engine) };
         store.sweep_beside();
         Ok(store)
+    }
+}
+
+/// Of a store that is there, no directory is made anew: where a disk is not mounted, it would fill what lies under its
+/// mount point, and everything that is on the disk would be missed.
+fn check_all_there(paths: &[&Path]) -> Result<()> {
+    let store = paths.iter().find(|path| path.join(MARKER).exists());
+    let absent = paths.iter().find(|path| !path.exists());
+    let (Some(store), Some(absent)) = (store, absent) else { return Ok(()) };
+    Err(unopened(absent, "there is no such directory, though the store is there")
+        .with("store", store.display())
+        .fix("mount it; or make it, and it is added to the store"))
+}
+
+fn tell_added(roots: &[Root]) {
+    if roots.iter().all(|root| root.is_new) {
+        return;
+    }
+    for root in roots.iter().filter(|root| root.is_new) {
+        tracing::warn!(path = %root.path().display(), "an empty directory is added to a store that is there");
     }
 }
 

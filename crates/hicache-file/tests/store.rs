@@ -162,9 +162,28 @@ fn a_directory_more_moves_only_its_own_share_of_the_keys() {
     let (backend, pool) = spread(&dirs[..3]);
     (0..600).for_each(|n| assert!(get(&*backend, &pool, n).unwrap(), "page {n}"));
     drop(backend);
+    std::fs::create_dir(&dirs[3]).unwrap();
     let (backend, pool) = spread(&dirs);
     let kept = (0..600).filter(|n| get(&*backend, &pool, *n).unwrap()).count();
     assert!((380..520).contains(&kept), "{kept} of 600 are where they were; a quarter has a new place");
+}
+
+#[test]
+fn a_directory_of_a_store_whose_disk_is_not_mounted_is_not_made_anew() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dirs: Vec<PathBuf> = (0..3).map(|n| temporary.path().join(n.to_string())).collect();
+    drop(spread(&dirs));
+    for gone in [1, 0] {
+        let away = temporary.path().join("away");
+        std::fs::rename(&dirs[gone], &away).unwrap();
+        let options = FileOptions { dirs: dirs[1..].to_vec(), ..Default::default() };
+        let error = FileStore::open(&dirs[0], options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains("mount it"), "{error}");
+        assert!(!dirs[gone].exists());
+        std::fs::rename(&away, &dirs[gone]).unwrap();
+    }
+    drop(spread(&dirs));
 }
 
 #[test]
@@ -279,6 +298,7 @@ fn a_copied_store_works_where_it_is_copied_to() {
 fn directories_on_one_file_system_have_its_room_once() {
     let temporary = tempfile::tempdir().unwrap();
     let one = open(&temporary.path().join("a")).unwrap().health().available_len.unwrap();
+    std::fs::create_dir(temporary.path().join("b")).unwrap();
     let options = FileOptions { dirs: vec![temporary.path().join("b")], ..Default::default() };
     let two = FileStore::open(temporary.path().join("a"), options).unwrap().health().available_len.unwrap();
     assert!(two < one + one / 2, "{two} bytes in two directories, {one} in one");

@@ -140,6 +140,6 @@ impl Looked {
 
     /// What is there of its directory.
     fn nearest(&self) -> Option<&Path> {
-        self.folder.as_ref()?.ancestors().find(|folder| folder.is_dir())
+        self.folder.as_ref()?.ancestors().find(|folder| folder.exists())
     }
 }
