@@ -265,11 +265,20 @@ impl Session {
         if let Some(namespace) = self.namespace(name)? {
             return Ok(namespace);
         }
+        self.check_whole()?;
         let names: Vec<_> =
             self.namespaces()?.iter().map(|namespace| format!("{:?}", namespace.name())).collect();
         let known =
             if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
         Err(Failure::Usage(format!("the store has no namespace {name:?}; {known}")))
+    }
+
+    /// Fails where a part of the store cannot be asked, as a tier that is lost: what the rest does not know may be there.
+    /// A walk needs all of it, also one that finds nothing.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        let nobodys: Digest = "0".repeat(64).parse()?;
+        let scan = Scan { namespace: Some(nobodys), ..Scan::default() };
+        Ok(self.store.scan(scan, Box::new(|_| ControlFlow::Break(()))).wait()?)
     }
 
     /// The digest of the recorded namespace of that name or digest, or else of one that has lost its record, and of

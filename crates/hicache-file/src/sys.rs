@@ -24,6 +24,9 @@ const SMALL_MAX: usize = 64 * 1024;
 /// How often in a row one transfer may answer EAGAIN or EINTR, or move nothing usable, before it is given up.
 const RETRIES_MAX: u32 = 64;
 
+/// How often a folder is emptied, into which others may still put something, before it stays.
+const EMPTIED_MAX: u32 = 16;
+
 /// A system call that the seam sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SysCall {
@@ -419,6 +422,21 @@ impl Sys {
     /// Removes a folder and all that is in it, without leaving it by a link. Returns how many files there were.
     pub(crate) fn remove_tree(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<u64> {
         let mut removed = 0;
+        for _ in 1..EMPTIED_MAX {
+            removed += self.empty(dir, path)?;
+            match self.remove_dir(dir, path) {
+                // A writer that had opened the folder before it was taken away has put something into it.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => (),
+                done => return done.map(|()| removed),
+            }
+        }
+        removed += self.empty(dir, path)?;
+        self.remove_dir(dir, path).map(|()| removed)
+    }
+
+    /// Removes all that is in a folder.
+    fn empty(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<u64> {
+        let mut removed = 0;
         for name in self.names(dir, path)? {
             let path = format!("{path}/{name}");
             match self.unlink(dir, &path) {
@@ -433,7 +451,6 @@ impl Sys {
                 },
             }
         }
-        self.remove_dir(dir, path)?;
         Ok(removed)
     }
 

@@ -143,7 +143,7 @@ pub(crate) fn exists(args: &Keys, output: &mut Output) -> Result {
 pub(crate) fn remove(args: &Keys, output: &mut Output) -> Result {
     let removed = Session::open(&args.place, Absent::Refuse)?.run(|session| {
         match session.namespace(&args.namespace)? {
-            None => Ok(0),
+            None => session.check_whole().map(|()| 0),
             Some(namespace) => {
                 let outcomes = session.backend(namespace)?.batch_remove(&args.keys, Call::default()).wait();
                 let removed = outcomes.into_iter().collect::<hicache::Result<Vec<bool>>>()?;
