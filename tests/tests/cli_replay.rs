@@ -346,6 +346,27 @@ fn flags_of_a_models_page_change_nothing_of_a_page_that_is_one_piece() {
 }
 
 #[test]
+fn a_restart_makes_a_pool_that_the_reopened_store_knows() {
+    let home = Home::new();
+    // The same request over and over: all of it is read each time, by the workers when a store has just been opened.
+    let requests: Vec<Vec<u64>> = vec![(1..=8).collect(); 8];
+    let trace = trace(&home, &requests);
+    let store = home.url("pages");
+    let fixed =
+        ["replay", "--trace", &trace, "--page-bytes", "16KiB", "--verify", "--json", "--backend", &store];
+    let report = home.run(fixed.iter().chain(&["--restart-every", "4"])).ended(0).json();
+    let missed = report["fallbacks"].as_array().unwrap();
+    let without = ["io_uring", "direct", "registered_files", "registered_buffers", "nowait"];
+    if let Some(missed) = missed.iter().find(|row| without.contains(&row["what"].as_str().unwrap())) {
+        let test = "a_restart_makes_a_pool_that_the_reopened_store_knows";
+        return skip(test, &format!("needs what is missing here: {missed}"));
+    }
+    assert_counts(&report, 64, 56);
+    // Two or three requests before the restart, and three after it.
+    assert!(count(&report, "registered_pages") >= 40, "{report}");
+}
+
+#[test]
 fn a_paced_replay_takes_as_long_as_its_timestamps_say() {
     let home = Home::new();
     let trace = trace(&home, &requests());

@@ -144,12 +144,14 @@ impl<'a> Replayer<'a> {
         self.rules.layout.page_len() as u64
     }
 
-    /// Closes the store and opens it again.
+    /// Closes the store and opens it again, with a pool that its engine knows, as a process that starts anew has it.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.stats = self.stats();
         add_kinds(&mut self.fallbacks, &self.session.store().health().fallbacks);
         self.session.reopen()?;
         self.backend = self.session.backend(replay_namespace(self.rules.layout)?)?;
+        let (slots, memory) = (self.pool.slots(), self.session.memory());
+        self.pool = self.session.pool(&*self.backend, &self.rules.layout, slots, memory)?;
         Ok(())
     }
 
