@@ -85,10 +85,9 @@ impl FileStore {
     /// As [`FileStore::open`].
     pub fn open_with(path: impl AsRef<Path>, options: FileOptions, seam: Option<Seam>) -> Result<Self> {
         let sys = Sys(seam);
-        let further = options.dirs.iter().map(PathBuf::as_path);
-        let paths: Vec<&Path> = std::iter::once(path.as_ref()).chain(further).collect();
-        check_all_there(&paths)?;
-        let opened = paths.iter().map(|path| Root::open(sys.clone(), path, &options));
+        check_all_there(path.as_ref(), &options.dirs)?;
+        let paths = std::iter::once(path.as_ref()).chain(options.dirs.iter().map(PathBuf::as_path));
+        let opened = paths.map(|path| Root::open(sys.clone(), path, &options));
         let roots = opened.collect::<Result<Vec<_>>>()?;
         tell_added(&roots);
         check_distinct(&roots)?;
@@ -118,12 +117,11 @@ impl FileStore {
     }
 }
 
-/// Of a store that is there, no directory is made anew: where a disk is not mounted, it would fill what lies under its
-/// mount point, and everything that is on the disk would be missed.
-fn check_all_there(paths: &[&Path]) -> Result<()> {
-    let store = paths.iter().find(|path| path.join(MARKER).exists());
-    let absent = paths.iter().find(|path| !path.exists());
-    let (Some(store), Some(absent)) = (store, absent) else { return Ok(()) };
+/// Of a store that is there, no further directory is made anew: where a disk is not mounted, it would fill what lies
+/// under its mount point, and everything that is on the disk would be missed.
+fn check_all_there(store: &Path, further: &[PathBuf]) -> Result<()> {
+    let absent = further.iter().find(|path| !path.exists());
+    let Some(absent) = absent.filter(|_| store.join(MARKER).exists()) else { return Ok(()) };
     Err(unopened(absent, "there is no such directory, though the store is there")
         .with("store", store.display())
         .fix("mount it; or make it, and it is added to the store"))
