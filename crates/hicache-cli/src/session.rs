@@ -273,8 +273,8 @@ impl Session {
         Err(Failure::Usage(format!("the store has no namespace {name:?}; {known}")))
     }
 
-    /// Fails where a part of the store cannot be asked, as a tier that is lost: what the rest does not know may be there.
-    /// A walk needs all of it, also one that finds nothing.
+    /// Fails where a part of the store cannot be asked, as a tier that is lost: what the rest does not know may be
+    /// there. A walk needs all of it, also one that finds nothing.
     pub(crate) fn check_whole(&self) -> Result<()> {
         let nobodys: Digest = "0".repeat(64).parse()?;
         let scan = Scan { namespace: Some(nobodys), ..Scan::default() };
