@@ -171,55 +171,6 @@ fn the_doctor_looks_at_each_tier_as_if_it_were_given_alone() {
 }
 
 #[test]
-fn advice_to_drop_says_that_it_needs_both_tiers_where_one_is_lost() {
-    const TEST: &str = "advice_to_drop_says_that_it_needs_both_tiers_where_one_is_lost";
-    let home = Home::new();
-    if !is_built(&home, TEST) {
-        return;
-    }
-    let nobody = "s3://b?endpoint=http://127.0.0.1:9&access_key=k&secret_key=s&retries=0";
-    if home.run(["config", "show", "--backend", nobody]).code != Some(0) {
-        skip(TEST, "needs the command with the feature obj");
-        return;
-    }
-    let first = home.url("first");
-    replay(&home, &trace(&home), &first, &[]);
-    let ran = home.run(["demo", "--backend", &tier_url(&first, nobody, "")]).ended(1);
-    let advice = "removes its pages, once both tiers answer";
-    assert!(ran.stderr.contains("hicache drop replay") && ran.stderr.contains(advice), "{}", ran.stderr);
-    assert_eq!(ran.stderr.matches("a tier cannot be opened").count(), 1, "{}", ran.stderr);
-    assert!(!ran.stderr.contains("a tier is lost"), "{}", ran.stderr);
-    let ran = home.run(["demo", "--backend", &tier_url(&first, "memory:", "")]).ended(1);
-    assert!(ran.stderr.contains("removes its pages; or name another"), "{}", ran.stderr);
-}
-
-#[test]
-fn what_a_lost_tier_may_know_is_not_said_to_be_nowhere() {
-    const TEST: &str = "what_a_lost_tier_may_know_is_not_said_to_be_nowhere";
-    let home = Home::new();
-    if !is_built(&home, TEST) {
-        return;
-    }
-    let nobody = "s3://b?endpoint=http://127.0.0.1:9&access_key=k&secret_key=s&retries=0";
-    if home.run(["config", "show", "--backend", nobody]).code != Some(0) {
-        skip(TEST, "needs the command with the feature obj");
-        return;
-    }
-    let first = home.url("first");
-    replay(&home, &trace(&home), &first, &[]);
-    let url = tier_url(&first, nobody, "");
-    let key = "0".repeat(64);
-    for command in [vec!["remove", &key], vec!["drop", "n"], vec!["verify"], vec!["list"]] {
-        let of = if command.len() == 1 || command[0] == "remove" { vec!["--namespace", "n"] } else { vec![] };
-        let ran = home.run(command.iter().chain(&of).chain(&["--backend", &url])).ended(1);
-        assert!(ran.stderr.contains("second"), "{command:?}: {}", ran.stderr);
-        assert!(!ran.stderr.contains("no namespace"), "{command:?}: {}", ran.stderr);
-        let healthy = home.run(command.iter().chain(&of).chain(&["--backend", &first]));
-        assert_eq!(healthy.code, Some(if command[0] == "remove" { 0 } else { 2 }), "{}", healthy.stderr);
-    }
-}
-
-#[test]
 fn what_is_wrong_with_a_tier_is_told_with_its_name() {
     let home = Home::new();
     if !is_built(&home, "what_is_wrong_with_a_tier_is_told_with_its_name") {
