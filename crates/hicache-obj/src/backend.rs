@@ -66,8 +66,20 @@ impl View {
 #[derive(Clone)]
 struct Batch {
     deadline: Option<Instant>,
-    /// Answers those that wait in line when the deadline passes; called off with the last of the jobs.
+    /// Answers those that wait in line when the deadline passes; called off with the last of the jobs. Where none has
+    /// to wait it is not set: a job that has begun answers itself, and an alarm costs as much as a small request.
     alarm: Option<Arc<Alarm>>,
+}
+
+impl Batch {
+    /// Queues jobs of it; those that are refused come back.
+    fn queue(&self, crew: &Crew, lane: Lane, jobs: Vec<Job>) -> Result<(), (Error, Vec<Job>)> {
+        let some_wait = crew.submit(lane, jobs)?;
+        if let (true, Some(alarm)) = (some_wait, &self.alarm) {
+            alarm.set();
+        }
+        Ok(())
+    }
 }
 
 impl ObjBackend {
@@ -120,12 +132,13 @@ impl ObjBackend {
 
     fn submit<T: Send + 'static>(
         &self,
+        batch: &Batch,
         lane: Lane,
         jobs: Vec<Job>,
         outcomes: Pending<Outcomes<T>>,
         expiry: &Expiry,
     ) -> Pending<Outcomes<T>> {
-        if let Err((error, jobs)) = self.crew.submit(lane, jobs) {
+        if let Err((error, jobs)) = batch.queue(&self.crew, lane, jobs) {
             // Nothing was begun: every item is answered, and its page goes back.
             Counters::add(&self.view.counters.errors, expiry.refuse(&error) as u64);
             drop(jobs);
@@ -162,7 +175,7 @@ impl ObjBackend {
                 Some(crew) => {
                     let backend = ObjBackend { crew, view };
                     let jobs = left.into_iter().map(|(key, reply)| backend.exists_job(&batch, key, reply));
-                    if let Err((error, jobs)) = backend.crew.submit(lane, jobs.collect()) {
+                    if let Err((error, jobs)) = batch.queue(&backend.crew, lane, jobs.collect()) {
                         tracing::debug!(%error, "the questions after a listing were refused");
                         drop(jobs);
                     }
@@ -213,7 +226,7 @@ fn ask(
     keys: &[(usize, PageKey)],
 ) -> Result<()> {
     let job = |key: &(usize, PageKey)| question(crew, lane, batch.clone(), Arc::clone(asking), *key);
-    crew.submit(lane, keys.iter().map(job).collect()).map_err(|(error, jobs)| {
+    batch.queue(crew, lane, keys.iter().map(job).collect()).map_err(|(error, jobs)| {
         drop(jobs);
         error
     })
@@ -239,7 +252,7 @@ impl StorageBackend for ObjBackend {
                 outcome
             })
         });
-        self.submit(Lane::write(call.priority), jobs.collect(), outcomes, &expiry)
+        self.submit(&begun, Lane::write(call.priority), jobs.collect(), outcomes, &expiry)
     }
 
     fn batch_get(&self, batch: Vec<Get>, call: Call) -> Pending<Outcomes<Option<Page>>> {
@@ -254,7 +267,7 @@ impl StorageBackend for ObjBackend {
                 view.objects(deadline).get(&key, into).await
             })
         });
-        self.submit(Lane::read(call.priority), jobs.collect(), outcomes, &expiry)
+        self.submit(&begun, Lane::read(call.priority), jobs.collect(), outcomes, &expiry)
     }
 
     fn batch_exists(&self, keys: &[PageKey], call: Call) -> Pending<Outcomes<bool>> {
@@ -268,7 +281,7 @@ impl StorageBackend for ObjBackend {
         } else {
             asked.into_iter().map(|(key, reply)| self.exists_job(&begun, key, reply)).collect()
         };
-        self.submit(lane, jobs, outcomes, &expiry)
+        self.submit(&begun, lane, jobs, outcomes, &expiry)
     }
 
     fn leading_run(&self, keys: &[PageKey], call: Call) -> Pending<LeadingRun> {
@@ -315,7 +328,7 @@ impl StorageBackend for ObjBackend {
                 outcome
             })
         });
-        self.submit(Lane::write(call.priority), jobs.collect(), outcomes, &expiry)
+        self.submit(&begun, Lane::write(call.priority), jobs.collect(), outcomes, &expiry)
     }
 
     fn stats(&self) -> Stats {

@@ -10,10 +10,11 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, ThreadId};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Jobs that may wait before a batch, which may have any length, is refused rather than let the queue grow.
@@ -38,7 +39,7 @@ pub(crate) enum Lane {
 pub(crate) struct Crew {
     shared: Arc<Shared>,
     handle: Handle,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    keeper: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -86,14 +87,14 @@ impl Crew {
             .worker_threads(threads)
             .thread_name("hicache-obj")
             .on_thread_start(move || {
-                lock(&mine.threads).insert(std::thread::current().id());
+                lock(&mine.threads).insert(thread::current().id());
             })
             .enable_all()
             .build()
             .map_err(not_started)?;
         let handle = runtime.handle().clone();
         let keeps = Arc::clone(&shared);
-        let keeper = std::thread::Builder::new()
+        let keeper = thread::Builder::new()
             .name("hicache-obj-keeper".to_string())
             .spawn(move || {
                 runtime.block_on(keeps.ended.notified());
@@ -109,8 +110,8 @@ impl Crew {
         Ok(Self { shared, handle, keeper: Mutex::new(Some(keeper)) })
     }
 
-    /// Queues jobs. Where they are refused they come back, and with them their pages.
-    pub(crate) fn submit(&self, lane: Lane, jobs: Vec<Job>) -> Result<(), (Error, Vec<Job>)> {
+    /// Queues jobs. Whether some must wait; where they are refused they come back, and with them their pages.
+    pub(crate) fn submit(&self, lane: Lane, jobs: Vec<Job>) -> Result<bool, (Error, Vec<Job>)> {
         let mut queue = lock(&self.shared.queue);
         if queue.closed {
             return Err((closed(), jobs));
@@ -127,11 +128,12 @@ impl Crew {
         queue.lanes[lane as usize].extend(jobs);
         let hands = self.shared.crew.saturating_sub(queue.running).min(queue.waiting);
         queue.running += hands;
+        let some_wait = queue.waiting > hands;
         drop(queue);
         for _ in 0..hands {
             self.handle.spawn(work(Arc::clone(&self.shared)));
         }
-        Ok(())
+        Ok(some_wait)
     }
 
     /// Does one thing beside the line: operators' questions, which may take long, or ask further ones.
@@ -154,12 +156,10 @@ impl Crew {
         Pending::new(async move { first(outcomes.await) })
     }
 
-    /// Runs `act` at `deadline` unless its handle is dropped first.
+    /// Something to do at `deadline`, once it is [set](Alarm::set).
     pub(crate) fn at(&self, deadline: Instant, act: impl FnOnce() + Send + 'static) -> Alarm {
-        Alarm(self.handle.spawn(async move {
-            tokio::time::sleep_until(deadline).await;
-            act();
-        }))
+        let act: Act = Box::new(act);
+        Alarm { handle: self.handle.clone(), deadline, act: Mutex::new(Some(act)), task: OnceLock::new() }
     }
 
     /// Takes nothing more; resolves when what was accepted is done and the runtime gone.
@@ -180,12 +180,36 @@ impl Crew {
     }
 }
 
-/// An action that waits for its time. Dropping it calls it off.
-pub(crate) struct Alarm(tokio::task::JoinHandle<()>);
+type Act = Box<dyn FnOnce() + Send>;
+
+/// An action that waits for its time, once it is set. Dropping it calls it off.
+pub(crate) struct Alarm {
+    handle: Handle,
+    deadline: Instant,
+    act: Mutex<Option<Act>>,
+    task: OnceLock<JoinHandle<()>>,
+}
+
+impl Alarm {
+    /// Has effect once.
+    pub(crate) fn set(&self) {
+        let act = self.act.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(act) = act {
+            let deadline = self.deadline;
+            let task = self.handle.spawn(async move {
+                tokio::time::sleep_until(deadline).await;
+                act();
+            });
+            let _ = self.task.set(task);
+        }
+    }
+}
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
     }
 }
 
@@ -252,7 +276,7 @@ impl Drop for Crew {
     fn drop(&mut self) {
         drop(self.close());
         let keeper = self.keeper.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let own = lock(&self.shared.threads).contains(&std::thread::current().id());
+        let own = lock(&self.shared.threads).contains(&thread::current().id());
         if let Some(keeper) = keeper.filter(|_| !own)
             && keeper.join().is_err()
         {
