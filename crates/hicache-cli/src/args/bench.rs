@@ -131,8 +131,8 @@ pub(crate) struct BenchObj {
     /// Pages to store; as many as fill 1 GiB where not given, and at least a batch
     #[arg(long, value_name = "N")]
     pub(crate) pages: Option<NonZeroU64>,
-    /// Pages in a call
-    #[arg(long, value_name = "N", default_value = "1")]
+    /// Pages in a call; latencies are those of a call, so 1 measures a page's
+    #[arg(long, value_name = "N", default_value = "128")]
     pub(crate) batch: NonZeroU32,
     /// Requests under way at once
     #[arg(long, value_name = "N", default_value = "16")]

@@ -97,15 +97,17 @@ impl<'a> Bench<'a> {
         interrupt: &'a Interrupt,
     ) -> Result<Self> {
         let backend = session.backend(namespace.clone())?;
+        let page_len = args.page_bytes as u64;
         let batch = args.batch.get();
-        let slots = batch.saturating_mul(window(args));
+        let pages =
+            args.pages.map_or_else(|| (FILL_LEN / page_len).max(u64::from(batch)), std::num::NonZeroU64::get);
+        // As many as are ever lent at once.
+        let calls = u64::from(window(args)).min(pages.div_ceil(u64::from(batch)));
+        let slots = u32::try_from(calls * u64::from(batch)).unwrap_or(u32::MAX);
         let pool = session.pool(&*backend, namespace.layout(), slots, RegionSpec::default())?;
         for (mut page, seed) in pool.alloc(slots as usize).expect("a new pool").into_iter().zip(1..) {
             workload::randomise(&mut page, seed);
         }
-        let page_len = args.page_bytes as u64;
-        let pages =
-            args.pages.map_or_else(|| (FILL_LEN / page_len).max(u64::from(batch)), std::num::NonZeroU64::get);
         let key = |n| PageKey::of_page(None, &[serial.wrapping_add(n) & i64::MAX as u64], KeyUnits::Token);
         let keys = (0..pages).map(key).collect::<hicache::Result<_>>()?;
         Ok(Self { args, backend, pool, keys, interrupt })
