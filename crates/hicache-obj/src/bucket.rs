@@ -1,17 +1,16 @@
-//! The bucket: one client for it, and what was learned of the service behind it.
+//! The bucket: the ways to it, and what was learned of the service behind it.
 
 use crate::breaker::Breaker;
-use crate::client;
+use crate::client::{self, Reach};
 use crate::options::{ChecksumMode, ObjOptions, parse_region};
 use crate::place::Place;
 use crate::tries::Ask;
 use crate::trouble::{Kind, Trouble};
-use aws_credential_types::provider::ProvideCredentials;
+use crate::wire::Wire;
 use aws_sdk_s3::Client;
-use aws_sdk_s3::config::{IdentityCache, Region, SharedCredentialsProvider};
 use hicache_core::{Error, ErrorKind, Fallback, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Reads refused one after another, and none granted, before the store says so of itself.
@@ -23,9 +22,7 @@ const CREDENTIALS_WAIT: Duration = Duration::from_secs(10);
 /// A bucket, or a part of one, at a service.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    client: RwLock<Client>,
-    /// `None`: requests are not signed.
-    credentials: Option<SharedCredentialsProvider>,
+    reach: RwLock<Reach>,
     place: Place,
     options: ObjOptions,
     breaker: Breaker,
@@ -47,10 +44,9 @@ impl Bucket {
             ChecksumMode::Crc64Nvme => true,
             ChecksumMode::Auto => !options.is_custom(),
         };
-        let (client, credentials) = client::build(&place, &options)?;
+        let reach = Reach::new(&place, &options)?;
         Ok(Self {
-            client: RwLock::new(client),
-            credentials,
+            reach: RwLock::new(reach),
             place,
             options,
             breaker: Breaker::default(),
@@ -62,8 +58,14 @@ impl Bucket {
         })
     }
 
+    /// For what is asked of more than one object.
     pub(crate) fn client(&self) -> Client {
-        self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reach.read().unwrap_or_else(PoisonError::into_inner).client.clone()
+    }
+
+    /// For single objects.
+    pub(crate) fn wire(&self) -> Arc<Wire> {
+        Arc::clone(&self.reach.read().unwrap_or_else(PoisonError::into_inner).wire)
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -147,12 +149,13 @@ impl Bucket {
     /// Signs for another region from now on. False where that is not a region, or the one already signed for.
     pub(crate) fn move_to(&self, region: &str) -> bool {
         let Ok(region) = parse_region(region) else { return false };
-        let mut client = self.client.write().unwrap_or_else(PoisonError::into_inner);
-        if client.config().region().is_some_and(|held| held.as_ref() == region) {
+        let mut reach = self.reach.write().unwrap_or_else(PoisonError::into_inner);
+        if reach.client.config().region().is_some_and(|held| held.as_ref() == region) {
             return false;
         }
+        let Ok(moved) = reach.moved(&self.place, &self.options, &region) else { return false };
+        *reach = moved;
         self.tell("s3_region", format!("the bucket is in {region}: requests are signed for it from now on"));
-        *client = client::rebuild(&client, |config| config.region(Region::new(region)));
         true
     }
 
@@ -162,8 +165,9 @@ impl Bucket {
         if matches!(self.options.credentials, Static { .. } | Anonymous) {
             return false;
         }
-        let mut client = self.client.write().unwrap_or_else(PoisonError::into_inner);
-        *client = client::rebuild(&client, |config| config.identity_cache(IdentityCache::lazy().build()));
+        let reach = self.reach.read().unwrap_or_else(PoisonError::into_inner);
+        reach.keys.iter().for_each(|keys| keys.forget());
+        reach.wire.forget_keys();
         true
     }
 
@@ -192,8 +196,9 @@ impl Bucket {
 
     /// Whether there are credentials. Asked when the store is opened, not at the first page.
     pub(crate) async fn check_credentials(&self) -> std::result::Result<(), Trouble> {
-        let Some(provider) = &self.credentials else { return Ok(()) };
-        let Ok(keys) = tokio::time::timeout(CREDENTIALS_WAIT, provider.provide_credentials()).await else {
+        let keys = self.reach.read().unwrap_or_else(PoisonError::into_inner).keys.clone();
+        let Some(keys) = keys else { return Ok(()) };
+        let Ok(keys) = tokio::time::timeout(CREDENTIALS_WAIT, keys.get()).await else {
             let why = "the credentials could not be had in time";
             return Err(Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why)
                 .fix("say which with credentials, or set access_key and secret_key"));

@@ -1,8 +1,10 @@
-//! The SDK's client: connections, TLS, credentials and addressing, as the options say.
+//! The ways to the service: connections, TLS, credentials and addressing, as the options say.
 
+use crate::keys::Keys;
 use crate::line;
 use crate::options::{Credentials, ObjOptions, Proxy};
 use crate::place::{Endpoint, Place, is_host_name, is_path_style};
+use crate::wire::Wire;
 use aws_config::ecs::EcsCredentialsProvider;
 use aws_config::environment::EnvironmentVariableCredentialsProvider;
 use aws_config::imds::credentials::ImdsCredentialsProvider;
@@ -10,7 +12,9 @@ use aws_config::meta::credentials::CredentialsProviderChain;
 use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
-use aws_credential_types::Credentials as Keys;
+use aws_credential_types::Credentials as Pair;
+use aws_credential_types::provider::ProvideCredentials;
+use aws_sdk_s3::config::endpoint::{DefaultResolver, Params, ResolveEndpoint as _};
 use aws_sdk_s3::config::{
     BehaviorVersion, IdentityCache, Region, RequestChecksumCalculation, ResponseChecksumValidation,
     SharedCredentialsProvider, SharedHttpClient, StalledStreamProtectionConfig,
@@ -20,6 +24,12 @@ use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
 use aws_smithy_http_client::pool::{self, ConnectionPool, DriverSpawner, Partition, PartitionId};
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
+use aws_smithy_runtime::client::auth::no_auth::{NO_AUTH_SCHEME_ID, NoAuthScheme};
+use aws_smithy_runtime::client::identity::no_auth::NoAuthIdentityResolver;
+use aws_smithy_runtime::client::retries::strategy::NeverRetryStrategy;
+use aws_smithy_runtime_api::client::auth::static_resolver::StaticAuthSchemeOptionResolver;
+use aws_smithy_runtime_api::client::http::{HttpClient as _, HttpConnectorSettings, SharedHttpConnector};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::shared::IntoShared;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
@@ -31,6 +41,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// The region that services of one's own take where none is named.
 const REGION: &str = "us-east-1";
@@ -38,59 +49,109 @@ const REGION: &str = "us-east-1";
 /// Bytes of a file of certificates at most: all that there are in public come to less than 1 MiB.
 const CERTIFICATES_LEN_MAX: u64 = 16 << 20;
 
-/// What is retried, and until when, is decided in `tries.rs`; the SDK is to try once. Its checksums would frame the
-/// body in chunks; the store's own is in the page's tail, and where the service is given one it is computed beforehand.
-pub(crate) fn build(
-    place: &Place,
-    options: &ObjOptions,
-) -> Result<(Client, Option<SharedCredentialsProvider>)> {
-    let http = http_client(options)?;
-    let region = match (&options.region, &options.endpoint) {
-        (Some(region), _) => region.clone(),
-        (None, Some(_)) => REGION.to_string(),
-        (None, None) => {
-            return Err(invalid("the bucket's region is not known").fix("set region, or an endpoint"));
-        }
-    };
-    let (path_style, _) = is_path_style(options, &place.bucket);
-    if !path_style && !is_host_name(&place.bucket) {
-        return Err(invalid("the bucket's name is no host name, and virtual-host addressing is asked for")
-            .with("bucket", &place.bucket)
-            .fix("set path_style=true"));
-    }
-    let mut config = Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(region.clone()))
-        .force_path_style(path_style)
-        .http_client(http.clone())
-        .sleep_impl(TokioSleep::new())
-        .retry_config(RetryConfig::disabled())
-        .timeout_config(TimeoutConfig::builder().connect_timeout(options.connect_timeout).build())
-        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-        .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
-        .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
-        .disable_s3_express_session_auth(options.is_custom());
-    check_environment(options)?;
-    let provider = credentials(options, http, &region);
-    config = match &provider {
-        Some(provider) => {
-            config.credentials_provider(provider.clone()).identity_cache(IdentityCache::lazy().build())
-        }
-        None => config.allow_no_auth(),
-    };
-    if let Some(endpoint) = &options.endpoint {
-        // The SDK sets the bucket's name right behind the path.
-        config = config.endpoint_url(format!("{}/", endpoint.url()));
-    }
-    Ok((Client::from_conf(config.build()), provider))
+/// The ways to a bucket: the SDK's for what is asked of all of it, and the short one for single objects.
+#[derive(Clone, Debug)]
+pub(crate) struct Reach {
+    pub(crate) client: Client,
+    pub(crate) wire: Arc<Wire>,
+    /// Who signs; `None`: nobody.
+    pub(crate) keys: Option<Arc<Keys>>,
+    http: SharedHttpClient,
 }
 
-/// The same client with something changed.
-pub(crate) fn rebuild(
-    client: &Client,
-    change: impl FnOnce(aws_sdk_s3::config::Builder) -> aws_sdk_s3::config::Builder,
-) -> Client {
-    Client::from_conf(change(client.config().to_builder()).build())
+impl Reach {
+    /// What is retried, and until when, is decided in `tries.rs`; the SDK is to try once. Its checksums would frame the
+    /// body in chunks; the store's own is in the page's tail, and where the service is given one it is computed
+    /// beforehand.
+    pub(crate) fn new(place: &Place, options: &ObjOptions) -> Result<Self> {
+        let http = http_client(options)?;
+        let region = match (&options.region, &options.endpoint) {
+            (Some(region), _) => region.as_str(),
+            (None, Some(_)) => REGION,
+            (None, None) => {
+                return Err(invalid("the bucket's region is not known").fix("set region, or an endpoint"));
+            }
+        };
+        let (path_style, _) = is_path_style(options, &place.bucket);
+        if !path_style && !is_host_name(&place.bucket) {
+            return Err(invalid(
+                "the bucket's name is no host name, and virtual-host addressing is asked for",
+            )
+            .with("bucket", &place.bucket)
+            .fix("set path_style=true"));
+        }
+        check_environment(options)?;
+        let keys = credentials(options, http.clone(), region).map(|source| Arc::new(Keys::new(source)));
+        Self::in_region(place, options, http, keys, region)
+    }
+
+    /// The same with requests signed for another region.
+    pub(crate) fn moved(&self, place: &Place, options: &ObjOptions, region: &str) -> Result<Self> {
+        Self::in_region(place, options, self.http.clone(), self.keys.clone(), region)
+    }
+
+    fn in_region(
+        place: &Place,
+        options: &ObjOptions,
+        http: SharedHttpClient,
+        keys: Option<Arc<Keys>>,
+        region: &str,
+    ) -> Result<Self> {
+        let (path_style, _) = is_path_style(options, &place.bucket);
+        let mut config = Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new(region.to_string()))
+            .force_path_style(path_style)
+            .http_client(http.clone())
+            .sleep_impl(TokioSleep::new())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::builder().connect_timeout(options.connect_timeout).build())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+            .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+            .disable_s3_express_session_auth(options.is_custom());
+        // The SDK sets the bucket's name right behind the path.
+        let endpoint = options.endpoint.as_ref().map(|endpoint| format!("{}/", endpoint.url()));
+        config.set_endpoint_url(endpoint.clone());
+        config = match &keys {
+            Some(keys) => {
+                config.set_credentials_provider(Some(SharedCredentialsProvider::from(
+                    Arc::clone(keys) as Arc<dyn ProvideCredentials>
+                )));
+                config.identity_cache(IdentityCache::no_cache())
+            }
+            None => config.allow_no_auth(),
+        };
+        let client = Client::from_conf(config.build());
+        let address = Params::builder()
+            .bucket(&place.bucket)
+            .region(region)
+            .set_endpoint(endpoint)
+            .force_path_style(path_style)
+            .disable_s3_express_session_auth(options.is_custom())
+            .build()
+            .map_err(|error| invalid("the bucket has no address").because(error))?;
+        let connector = connector(&http, options)?;
+        let wire = Wire::new(&client, connector, keys.clone(), &place.bucket, address)?;
+        Ok(Self { client, wire: Arc::new(wire), keys, http })
+    }
+}
+
+/// What takes a request to the service. The SDK gives it to who has all that an operation of its own needs, of which
+/// it uses the clock.
+fn connector(http: &SharedHttpClient, options: &ObjOptions) -> Result<SharedHttpConnector> {
+    let unused = RuntimeComponents::builder("hicache")
+        .with_auth_scheme(NoAuthScheme::new())
+        .with_auth_scheme_option_resolver(Some(StaticAuthSchemeOptionResolver::new(Vec::new())))
+        .with_endpoint_resolver(Some(DefaultResolver::new().into_shared_resolver()))
+        .with_identity_cache(Some(IdentityCache::no_cache()))
+        .with_identity_resolver(NO_AUTH_SCHEME_ID, NoAuthIdentityResolver::new())
+        .with_retry_strategy(Some(NeverRetryStrategy::new()))
+        .with_sleep_impl(Some(SharedAsyncSleep::new(TokioSleep::new())))
+        .build()
+        .map_err(|error| invalid("the HTTP client cannot be set up").because(error))?;
+    let settings = HttpConnectorSettings::builder().connect_timeout(options.connect_timeout).build();
+    Ok(http.http_connector(&settings, &unused))
 }
 
 fn http_client(options: &ObjOptions) -> Result<SharedHttpClient> {
@@ -229,7 +290,7 @@ fn credentials(
     Some(match &options.credentials {
         Credentials::Anonymous => return None,
         Credentials::Static { access_key, secret_key, session_token } => SharedCredentialsProvider::new(
-            Keys::new(access_key, secret_key, session_token.clone(), None, "hicache"),
+            Pair::new(access_key, secret_key, session_token.clone(), None, "hicache"),
         ),
         Credentials::Environment => SharedCredentialsProvider::new(environment()),
         Credentials::Profile(name) => SharedCredentialsProvider::new(profile(name.as_ref())),

@@ -22,7 +22,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The name of the metadata, behind `x-amz-meta-`.
+/// The header of the metadata, and what follows `x-amz-meta-` in it.
+pub(crate) const HEADER: &str = "x-amz-meta-hicache";
 pub(crate) const NAME: &str = "hicache";
 
 const VERSION: &str = "1";
@@ -121,10 +122,9 @@ impl Facts {
         line
     }
 
-    /// Reads an object's metadata. `None` where it has none of ours.
-    pub(crate) fn of_metadata(metadata: Option<&HashMap<String, String>>) -> Option<Result<Self, Flaw>> {
-        let line = metadata?.get(NAME)?;
-        Some(Self::decode(line).map_err(|why| Flaw::Wrong(format!("its metadata cannot be used: {why}"))))
+    /// Reads what an object's header says. `None` where it has none of ours.
+    pub(crate) fn of_header(line: Option<&str>) -> Option<Result<Self, Flaw>> {
+        Some(Self::decode(line?).map_err(|why| Flaw::Wrong(format!("its metadata cannot be used: {why}"))))
     }
 
     fn decode(line: &str) -> Result<Self, String> {

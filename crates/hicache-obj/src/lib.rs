@@ -36,6 +36,7 @@ mod crew;
 mod diagnosis;
 mod download;
 mod facts;
+mod keys;
 mod known;
 mod leading;
 mod line;
@@ -54,6 +55,7 @@ mod tries;
 mod trouble;
 mod unfinished;
 mod upload;
+mod wire;
 
 pub use diagnosis::{Finding, diagnose};
 pub use options::{Addressing, ChecksumMode, Credentials, Encryption, OPTIONS, ObjOptions, Proxy};

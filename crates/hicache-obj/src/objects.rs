@@ -174,14 +174,12 @@ impl<'a> Objects<'a> {
         into: &mut PageMut,
         name: &str,
     ) -> std::result::Result<(), Trouble> {
-        let output = self.bucket.get(name, None).await?;
-        let len = output.content_length().and_then(|len| u64::try_from(len).ok());
-        let seen = Seen { len, facts: Facts::of_metadata(output.metadata()), stored_at: None };
-        let facts = seen.judge(self.namespace, key).map_err(Trouble::flaw)?;
+        let answer = self.bucket.get(name, None).await?;
+        let facts = Seen::of(&answer, answer.len()).judge(self.namespace, key).map_err(Trouble::flaw)?;
         self.admit(facts.as_ref())?;
         let intake = Intake::whole(facts.as_ref(), into.len());
         let came =
-            intake.take(self.bucket, output.body, |at, bytes| download::write(into, at, bytes)).await?;
+            intake.take(self.bucket, answer.body, |at, bytes| download::write(into, at, bytes)).await?;
         came.check(facts.as_ref())
     }
 

@@ -8,7 +8,7 @@ use crate::requests::{Seen, Upload};
 use crate::tail;
 use crate::tries::{Ask, Tries};
 use crate::trouble::{Kind, Trouble};
-use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use crate::wire::Answer;
 use aws_sdk_s3::types::CompletedPart;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hicache_core::{PageKey, PageMut};
@@ -153,8 +153,8 @@ async fn download_once(
         let mut tries = Tries::of(bucket, *ask)?;
         loop {
             let attempt = async {
-                let output = bucket.get(ask.name, Some((range.clone(), tag))).await?;
-                fill(bucket, target, facts, range.clone(), output).await
+                let answer = bucket.get(ask.name, Some((range.clone(), tag))).await?;
+                fill(bucket, target, facts, range.clone(), answer).await
             };
             let outcome = tries.once(attempt).await;
             if let Some(came) = tries.judge(outcome).await? {
@@ -174,12 +174,11 @@ async fn fetch_first(
     range: Range<u64>,
     ask: &Ask<'_>,
 ) -> Result<(Option<Facts>, Option<String>, Came), Trouble> {
-    let output = objects.bucket.get(ask.name, Some((range.clone(), None))).await?;
-    let seen = Seen { len: total(&output), facts: Facts::of_metadata(output.metadata()), stored_at: None };
-    let facts = seen.judge(objects.namespace, key).map_err(Trouble::flaw)?;
+    let answer = objects.bucket.get(ask.name, Some((range.clone(), None))).await?;
+    let facts = Seen::of(&answer, total(&answer)).judge(objects.namespace, key).map_err(Trouble::flaw)?;
     // A weak one never matches by the rules, and pins nothing.
-    let tag = output.e_tag().filter(|tag| !tag.starts_with("W/")).map(str::to_string);
-    let came = fill(objects.bucket, target, facts.as_ref(), range, output).await?;
+    let tag = answer.tag().filter(|tag| !tag.starts_with("W/")).map(str::to_string);
+    let came = fill(objects.bucket, target, facts.as_ref(), range, answer).await?;
     Ok((facts, tag, came))
 }
 
@@ -188,27 +187,27 @@ async fn fill(
     target: &Mutex<&mut PageMut>,
     facts: Option<&Facts>,
     range: Range<u64>,
-    output: GetObjectOutput,
+    answer: Answer,
 ) -> Result<Came, Trouble> {
     // The lock is for parts that come at once, which one task takes in turn: it is never waited for.
     let page = || target.lock().unwrap_or_else(PoisonError::into_inner);
     let page_len = page().len();
     // A service that does not know ranges sends all of it.
-    let whole = output.content_range().is_none();
+    let whole = answer.range().is_none();
     if whole && (range.start > 0 || range.end < page_len as u64) {
         return Err(Trouble::flaw(Flaw::Wrong(
             "the service sends all of an object for a part of it".to_string(),
         )));
     }
     let intake = Intake::part(facts, page_len, range.start as usize..range.end as usize);
-    intake.take(bucket, output.body, |at, bytes| download::write(&mut page(), at, bytes)).await
+    intake.take(bucket, answer.body, |at, bytes| download::write(&mut page(), at, bytes)).await
 }
 
 /// Bytes of the whole object, as the answer to a question for a part says.
-fn total(output: &GetObjectOutput) -> Option<u64> {
-    match output.content_range() {
+fn total(answer: &Answer) -> Option<u64> {
+    match answer.range() {
         Some(range) => range.rsplit_once('/')?.1.parse().ok(),
-        None => output.content_length().and_then(|len| u64::try_from(len).ok()),
+        None => answer.len(),
     }
 }
 

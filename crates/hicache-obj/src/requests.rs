@@ -1,14 +1,13 @@
 //! The requests that there are, each sent once, with trouble told apart.
 
 use crate::bucket::Bucket;
-use crate::facts::{Facts, Flaw, NAME};
+use crate::facts::{Facts, Flaw, HEADER, NAME};
 use crate::options::Encryption;
 use crate::trouble::{Kind, Trouble, stranger};
 use crate::unfinished::Marker;
 use crate::upload::{PageBody, Progress};
-use aws_sdk_s3::operation::RequestId;
+use crate::wire::{Answer, Draft};
 use aws_sdk_s3::operation::delete_objects::DeleteObjectsOutput;
-use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::operation::list_multipart_uploads::ListMultipartUploadsOutput;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::primitives::{ByteStream, SdkBody};
@@ -16,6 +15,7 @@ use aws_sdk_s3::types::{
     CompletedMultipartUpload, CompletedPart, Delete, ObjectIdentifier, ServerSideEncryption, StorageClass,
 };
 use hicache_core::{Checksum, ErrorKind, Namespace, Page, PageKey, Put};
+use http::Method;
 use std::ops::Range;
 use std::time::{Instant, SystemTime};
 
@@ -32,6 +32,11 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// As an answer to a question for all of it, or for a part, tells of an object of `len` bytes.
+    pub(crate) fn of(answer: &Answer, len: Option<u64>) -> Self {
+        Self { len, facts: answer.facts(), stored_at: None }
+    }
+
     /// Whether it is that page, as far as can be told without its bytes.
     pub(crate) fn judge(&self, namespace: &Namespace, key: &PageKey) -> Result<Option<Facts>, Flaw> {
         let facts = match &self.facts {
@@ -91,10 +96,10 @@ impl<'a> Upload<'a> {
     }
 
     /// A new one each time it is sent.
-    fn body(&self, range: Range<usize>, progress: &Progress) -> ByteStream {
+    fn body(&self, range: Range<usize>, progress: &Progress) -> SdkBody {
         let (tail, makes) = (self.facts.tail(self.known), self.facts.checked && self.known.is_none());
         let body = PageBody::new(self.page.clone(), tail, makes, range, progress.clone());
-        ByteStream::new(SdkBody::from_body_1_x(body))
+        SdkBody::from_body_1_x(body)
     }
 }
 
@@ -103,25 +108,22 @@ impl Bucket {
     pub(crate) async fn put(&self, upload: &Upload<'_>) -> Result<bool, Trouble> {
         let progress = Progress::new();
         let len = upload.facts.stored_len();
-        let request = self
-            .client()
-            .put_object()
-            .bucket(self.name())
-            .key(upload.name)
-            .content_length(len as i64)
-            .content_type("application/octet-stream")
-            .metadata(NAME, upload.facts.encode())
-            .set_if_none_match(upload.fresh.then(|| ANY.to_string()))
-            .set_checksum_crc64_nvme(self.checksum_header(upload.for_service))
-            .set_storage_class(self.storage_class())
-            .set_server_side_encryption(self.encryption())
-            .set_ssekms_key_id(self.encryption_key())
-            .body(upload.body(0..len as usize, &progress))
-            .customize()
-            .disable_payload_signing();
-        let sent = self.moving(&progress, request.send()).await?;
-        let output = sent.map_err(|error| self.of_upload(Trouble::of(error)))?;
-        Ok(output.e_tag().is_some_and(|tag| !tag.is_empty()))
+        let draft = Draft::new(Method::PUT, upload.name)
+            .header("content-length", len.to_string())
+            .header("content-type", "application/octet-stream")
+            .header(HEADER, upload.facts.encode())
+            .maybe_header("if-none-match", upload.fresh.then_some(ANY))
+            .maybe_header("x-amz-checksum-crc64nvme", self.checksum_header(upload.for_service))
+            .maybe_header("x-amz-storage-class", self.options().storage_class.as_deref())
+            .maybe_header(
+                "x-amz-server-side-encryption",
+                self.encryption().as_ref().map(|kind| kind.as_str().to_string()),
+            )
+            .maybe_header("x-amz-server-side-encryption-aws-kms-key-id", self.encryption_key());
+        let body = upload.body(0..len as usize, &progress);
+        let sent = self.moving(&progress, self.wire().give(draft, body)).await?;
+        let answer = sent.map_err(|trouble| self.of_upload(trouble))?;
+        Ok(answer.tag().is_some())
     }
 
     /// Some services say nothing but 400 to a header that they do not know.
@@ -157,19 +159,16 @@ impl Bucket {
 
     /// Stores a small object whole.
     pub(crate) async fn put_text(&self, name: &str, text: &str, fresh: bool) -> Result<(), Trouble> {
-        let request = self
-            .client()
-            .put_object()
-            .bucket(self.name())
-            .key(name)
-            .content_type("text/plain; charset=utf-8")
-            .set_checksum_crc64_nvme(self.checksum_header(Some(Checksum::of_bytes(text.as_bytes()))))
-            .set_if_none_match(fresh.then(|| ANY.to_string()))
-            .body(ByteStream::from(text.as_bytes().to_vec()))
-            .customize()
-            .disable_payload_signing();
+        let draft = Draft::new(Method::PUT, name)
+            .header("content-length", text.len().to_string())
+            .header("content-type", "text/plain; charset=utf-8")
+            .maybe_header("if-none-match", fresh.then_some(ANY))
+            .maybe_header(
+                "x-amz-checksum-crc64nvme",
+                self.checksum_header(Some(Checksum::of_bytes(text.as_bytes()))),
+            );
         let progress = Progress::new();
-        self.moving(&progress, request.send()).await?.map(drop).map_err(Trouble::of)
+        self.moving(&progress, self.wire().give(draft, text.into())).await?.map(drop)
     }
 
     /// Begins to fetch an object, or a part of it if it still has that tag. The body is still to come.
@@ -177,14 +176,14 @@ impl Bucket {
         &self,
         name: &str,
         part: Option<(Range<u64>, Option<&str>)>,
-    ) -> Result<GetObjectOutput, Trouble> {
-        let mut request = self.client().get_object().bucket(self.name()).key(name);
+    ) -> Result<Answer, Trouble> {
+        let mut draft = Draft::new(Method::GET, name);
         if let Some((range, tag)) = part {
-            request = request.range(format!("bytes={}-{}", range.start, range.end - 1));
-            request = request.set_if_match(tag.map(str::to_string));
+            draft = draft.header("range", format!("bytes={}-{}", range.start, range.end - 1));
+            draft = draft.maybe_header("if-match", tag);
         }
         let progress = Progress::new();
-        self.moving(&progress, request.send()).await?.map_err(Trouble::of)
+        self.moving(&progress, self.wire().ask(draft)).await?
     }
 
     /// Fetches a small object whole.
@@ -222,20 +221,18 @@ impl Bucket {
 
     /// Asks what an object is.
     pub(crate) async fn head(&self, name: &str) -> Result<Seen, Trouble> {
-        let request = self.client().head_object().bucket(self.name()).key(name);
         let progress = Progress::new();
-        let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
-        let len = output.content_length().and_then(|len| u64::try_from(len).ok());
-        let stored_at = output.last_modified().and_then(|at| SystemTime::try_from(*at).ok());
-        Ok(Seen { len, facts: Facts::of_metadata(output.metadata()), stored_at })
+        let wire = self.wire();
+        let answer = self.moving(&progress, wire.ask(Draft::new(Method::HEAD, name))).await??;
+        Ok(Seen { stored_at: answer.stored_at(), ..Seen::of(&answer, answer.len()) })
     }
 
     /// Asks for one byte of an object that nobody stores, to hear who answers. Not for its head alone: an answer then
     /// has a body that says why, and that only S3 has.
     pub(crate) async fn greet(&self, name: &str) -> Result<(), Trouble> {
         match self.get(name, Some((0..1, None))).await {
-            Ok(output) if output.request_id().is_none() => {
-                let status = if output.content_range().is_some() { 206 } else { 200 };
+            Ok(answer) if answer.header("x-amz-request-id").is_none() => {
+                let status = if answer.range().is_some() { 206 } else { 200 };
                 Err(stranger(status, "it has an object that nobody stores"))
             }
             Ok(_) => Ok(()),
@@ -248,9 +245,9 @@ impl Bucket {
 
     /// Removes an object, there or not.
     pub(crate) async fn delete(&self, name: &str) -> Result<(), Trouble> {
-        let request = self.client().delete_object().bucket(self.name()).key(name);
         let progress = Progress::new();
-        match self.moving(&progress, request.send()).await?.map_err(Trouble::of) {
+        let wire = self.wire();
+        match self.moving(&progress, wire.give(Draft::new(Method::DELETE, name), SdkBody::empty())).await? {
             Err(trouble) if trouble.kind == Kind::Absent => Ok(()),
             deleted => deleted.map(drop),
         }
@@ -319,19 +316,13 @@ impl Bucket {
         range: Range<usize>,
     ) -> Result<CompletedPart, Trouble> {
         let progress = Progress::new();
-        let request = self
-            .client()
-            .upload_part()
-            .bucket(self.name())
-            .key(upload.name)
-            .upload_id(id)
-            .part_number(number)
-            .content_length(range.len() as i64)
-            .body(upload.body(range, &progress))
-            .customize()
-            .disable_payload_signing();
-        let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
-        let Some(tag) = output.e_tag else {
+        let draft = Draft::new(Method::PUT, upload.name)
+            .query("partNumber", &number.to_string())
+            .query("uploadId", id)
+            .header("content-length", range.len().to_string());
+        let body = upload.body(range, &progress);
+        let answer = self.moving(&progress, self.wire().give(draft, body)).await??;
+        let Some(tag) = answer.tag() else {
             return Err(Trouble::new(Kind::Outage, "a part was answered without an ETag"));
         };
         Ok(CompletedPart::builder().part_number(number).e_tag(tag).build())

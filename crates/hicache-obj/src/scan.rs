@@ -2,7 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::download::Intake;
-use crate::facts::{Facts, Flaw};
+use crate::facts::Flaw;
 use crate::listing::{digests, len_of, list};
 use crate::place::Named;
 use crate::records;
@@ -226,12 +226,10 @@ impl Walk<'_> {
         key: &PageKey,
         namespace: &Namespace,
     ) -> std::result::Result<bool, Trouble> {
-        let output = self.bucket.get(name, None).await?;
-        let len = output.content_length().and_then(|len| u64::try_from(len).ok());
-        let seen = Seen { len, facts: Facts::of_metadata(output.metadata()), stored_at: None };
-        let facts = seen.judge(namespace, key).map_err(Trouble::flaw)?;
+        let answer = self.bucket.get(name, None).await?;
+        let facts = Seen::of(&answer, answer.len()).judge(namespace, key).map_err(Trouble::flaw)?;
         let intake = Intake::whole(facts.as_ref(), namespace.layout().page_len());
-        intake.take(self.bucket, output.body, |_, _| ()).await?.check(facts.as_ref())?;
+        intake.take(self.bucket, answer.body, |_, _| ()).await?.check(facts.as_ref())?;
         Ok(facts.is_some_and(|facts| facts.checked))
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::facts::Flaw;
 use aws_credential_types::provider::error::CredentialsError;
-use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_s3::operation::RequestId;
+use aws_sdk_s3::error::SdkError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::http::Headers;
 use hicache_core::{ErrorKind, without_users};
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -88,6 +89,11 @@ impl Trouble {
         self
     }
 
+    pub(crate) fn with_status(mut self, status: u16) -> Self {
+        self.told.status = Some(status);
+        self
+    }
+
     /// The object is not the page.
     pub(crate) fn flaw(flaw: Flaw) -> Self {
         let why = flaw.to_string();
@@ -97,35 +103,44 @@ impl Trouble {
     /// What an operation of the SDK ended in.
     pub(crate) fn of<E>(error: SdkError<E, HttpResponse>) -> Self
     where
-        E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
+        E: StdError + Send + Sync + 'static,
     {
         match &error {
             SdkError::ServiceError(service) => {
-                let meta = service.err().meta();
                 let response = service.raw();
-                let body = response.body().bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-                // The SDK reads no code where keep-alive spaces come first.
-                let told = |name| element(body.as_deref()?, name);
-                let answer = Answer {
-                    status: response.status().as_u16(),
-                    code: meta.code().map(str::to_string).or_else(|| told("Code")),
-                    message: meta.message().map(str::to_string).or_else(|| told("Message")),
-                    date: header(response, "date").as_deref().and_then(parse_date),
-                    region: header(response, "x-amz-bucket-region"),
-                    retry_after: header(response, "retry-after"),
-                    request_id: meta.request_id().map(str::to_string),
-                    body,
-                };
-                answer.trouble()
+                let body = response.body().bytes().map(String::from_utf8_lossy).unwrap_or_default();
+                Self::of_response(response.status().as_u16(), response.headers(), body.into_owned())
             }
             SdkError::ResponseError(response) => {
                 let status = response.raw().status().as_u16();
                 let why = format!("the answer cannot be read: {}", chain(&error));
-                let told = Told { status: Some(status), ..Told::default() };
-                Self { told: Box::new(told), ..Self::new(Kind::Outage, why) }
+                Self::new(Kind::Outage, why).with_status(status)
             }
-            _ => Self::unanswered(&error),
+            SdkError::ConstructionFailure(_) => Self::unanswered(&error, true),
+            SdkError::DispatchFailure(failure) => Self::unanswered(&error, failure.is_user()),
+            _ => Self::unanswered(&error, false),
         }
+    }
+
+    /// An answer that is no success, with its document.
+    pub(crate) fn of_response(status: u16, headers: &Headers, document: String) -> Self {
+        let header = |name: &str| headers.get(name).map(str::to_string);
+        let answer = Answer {
+            status,
+            code: element(&document, "Code"),
+            message: element(&document, "Message"),
+            date: header("date").as_deref().and_then(parse_date),
+            region: header("x-amz-bucket-region"),
+            retry_after: header("retry-after"),
+            request_id: header("x-amz-request-id").or_else(|| element(&document, "RequestId")),
+            body: Some(document),
+        };
+        answer.trouble()
+    }
+
+    /// What became of a request that no answer came to.
+    pub(crate) fn of_connection(error: &ConnectorError) -> Self {
+        Self::unanswered(error, error.is_user())
     }
 
     /// What one item of a request for many ended in, by its code.
@@ -150,11 +165,8 @@ impl Trouble {
         answer.trouble()
     }
 
-    /// No request was answered.
-    fn unanswered<E>(error: &SdkError<E, HttpResponse>) -> Self
-    where
-        E: StdError + Send + Sync + 'static,
-    {
+    /// No request was answered; `is_ours`: none could be made.
+    fn unanswered(error: &(dyn StdError + 'static), is_ours: bool) -> Self {
         let why = chain(error);
         if let Some(of_credentials) = find::<CredentialsError>(error) {
             return no_credentials(of_credentials);
@@ -164,13 +176,10 @@ impl Trouble {
                 "set ca_bundle to the certificate of the authority (PEM), and name the host as its certificate does",
             );
         }
-        match error {
-            SdkError::ConstructionFailure(_) => Self::new(Kind::Refused(ErrorKind::InvalidConfig), why),
-            SdkError::DispatchFailure(failure) if failure.is_user() => {
-                Self::new(Kind::Refused(ErrorKind::InvalidConfig), why)
-            }
-            _ => Self::new(Kind::Outage, why).fix(UNREACHED),
+        if is_ours {
+            return Self::new(Kind::Refused(ErrorKind::InvalidConfig), why);
         }
+        Self::new(Kind::Outage, why).fix(UNREACHED)
     }
 
     /// Whether what was asked may be done all the same: there was no answer, or one that tells only that it failed.
@@ -365,14 +374,14 @@ fn fix(kind: &Kind, code: Option<&str>) -> Option<&'static str> {
     })
 }
 
-fn header(response: &HttpResponse, name: &str) -> Option<String> {
-    response.headers().get(name).map(str::to_string)
-}
-
 /// The text of the first element of that name.
 fn element(document: &str, name: &str) -> Option<String> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
-    rest.split_once(&format!("</{name}>")).map(|(text, _)| text.to_string())
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    let plain =
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#34;", "\""), ("&apos;", "'"), ("&#39;", "'")];
+    let text = plain.iter().fold(text.to_string(), |text, (coded, plain)| text.replace(coded, plain));
+    Some(text.replace("&amp;", "&"))
 }
 
 /// Seconds, or a date.
@@ -384,7 +393,7 @@ fn parse_retry_after(text: &str) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
-fn parse_date(text: &str) -> Option<SystemTime> {
+pub(crate) fn parse_date(text: &str) -> Option<SystemTime> {
     let format = aws_smithy_types::date_time::Format::HttpDate;
     let date = aws_smithy_types::DateTime::from_str(text, format).ok()?;
     SystemTime::try_from(date).ok()

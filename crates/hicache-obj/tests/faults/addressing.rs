@@ -1,7 +1,7 @@
 //! How endpoint and bucket become a URL (B070).
 
 use crate::stage::{self, Stage, timed};
-use crate::stub::{Authority, Request, Settings, Stub, bounded};
+use crate::stub::{Access, Action, Authority, Reply, Request, Settings, Stub, bounded};
 use hicache_core::{ErrorKind, Result};
 use hicache_obj::{Addressing, Endpoint, ObjOptions, Proxy};
 use std::time::Duration;
@@ -145,6 +145,39 @@ fn b070_aws_is_spoken_to_by_virtual_host_and_dotted_buckets_by_path() {
             assert!(!connects.is_empty());
             assert!(connects.iter().all(|request| request.path == format!("{host}:443")), "{connects:?}");
         }
+    });
+}
+
+#[test]
+fn a_directory_bucket_is_written_and_read_with_the_keys_of_a_session() {
+    bounded(|| {
+        let bucket = "pages--use1-az4--x-s3";
+        let session = |request: &Request| request.query.split('&').any(|part| part.starts_with("session"));
+        let begin = move |request: &Request, _| match session(request) {
+            true => Action::reply(Reply::new(200).with("content-type", "application/xml").holding(
+                "<CreateSessionResult><Credentials><SessionToken>of-the-session</SessionToken>\
+                 <SecretAccessKey>hidden</SecretAccessKey><AccessKeyId>lent</AccessKeyId>\
+                 <Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></CreateSessionResult>",
+            )),
+            false => Action::normal(),
+        };
+        let prepare = |stub: &Stub| {
+            stub.keys().push(Access::new("lent", "hidden"));
+            stub.script(begin);
+        };
+        let domain = "s3express-use1-az4.us-east-1.amazonaws.com";
+        let stage = Stage::on_aws_at(domain, bucket, prepare, |_| ()).unwrap();
+        stage.set(1).unwrap();
+        assert!(stage.get(1).unwrap());
+        let requests = stage.page_requests();
+        assert_eq!(requests.len(), 2);
+        for request in requests {
+            assert_eq!(request.header("host"), Some(format!("{bucket}.{domain}").as_str()));
+            assert_eq!(request.header("x-amz-s3session-token"), Some("of-the-session"));
+            let signed = request.header("authorization").unwrap();
+            assert!(signed.contains("Credential=lent/") && signed.contains("/s3express/"), "{signed}");
+        }
+        assert_eq!(stage.stub.requests().iter().filter(|request| session(request)).count(), 1);
     });
 }
 

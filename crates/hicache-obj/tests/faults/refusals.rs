@@ -2,7 +2,7 @@
 //! credentials that go wrong under way.
 
 use crate::stage::{self, Stage, timed};
-use crate::stub::{Access, Action, Reply, Request, Settings, Stub, bounded};
+use crate::stub::{Access, Action, Close, Reply, Request, Settings, Stub, bounded};
 use hicache_core::{ErrorKind, Store};
 use hicache_obj::{Endpoint, ObjOptions};
 use std::time::Duration;
@@ -45,6 +45,39 @@ fn b073_by_default_a_refusal_is_told_with_what_to_do() {
         assert_eq!((stage.stats().misses, stage.page_requests().len()), (0, 2));
         stage.set(1).unwrap();
         assert!(stage.get(1).unwrap());
+    });
+}
+
+#[test]
+fn b073_a_refusal_that_breaks_off_is_no_answer() {
+    bounded(|| {
+        let stage = Stage::settled(65_536, Settings::default(), |_| ());
+        stage.set(1).unwrap();
+        stage.on_pages(|_, n| match n {
+            0 => Action::error(404, "NoSuchKey").cut(20, Close::Fin),
+            _ => Action::normal(),
+        });
+        assert!(stage.get(1).unwrap(), "half a refusal was believed");
+        assert_eq!((stage.stats().hits, stage.stats().misses, stage.stats().retries), (1, 0, 1));
+    });
+}
+
+#[test]
+fn what_a_refusal_says_is_told_as_it_was_meant_and_not_without_end() {
+    bounded(|| {
+        let stage = Stage::settled(65_536, Settings::default(), |_| ());
+        let long = "x".repeat(1 << 20);
+        stage.on_pages(move |_, _| {
+            let document = format!(
+                "<Error><Code>MethodNotAllowed</Code><Message>&lt;no&gt; &amp;amp; &quot;never&quot;</Message>\
+                 <Noise>{long}</Noise></Error>"
+            );
+            Action::reply(Reply::new(405).with("content-type", "application/xml").holding(document))
+        });
+        let error = stage.get(1).unwrap_err();
+        let story = stage::story(&error);
+        assert!(story.contains("<no> &amp; \"never\""), "{story}");
+        assert!(story.len() < 2_000, "{}", story.len());
     });
 }
 

@@ -59,12 +59,22 @@ impl Stage {
 
     /// A store that believes itself on AWS: no endpoint, and the stub as the proxy that leads there.
     pub(crate) fn on_aws(bucket: &'static str, edit: impl FnOnce(&mut ObjOptions)) -> Result<Self> {
-        let domain = "s3.us-east-1.amazonaws.com";
+        Self::on_aws_at("s3.us-east-1.amazonaws.com", bucket, |_| (), edit)
+    }
+
+    /// The same with the bucket in another domain; `prepare` is given the stub before anything is asked of it.
+    pub(crate) fn on_aws_at(
+        domain: &'static str,
+        bucket: &'static str,
+        prepare: impl FnOnce(&Stub),
+        edit: impl FnOnce(&mut ObjOptions),
+    ) -> Result<Self> {
         let authority = Authority::signing(&[domain, &format!("*.{domain}")]);
         let pem = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(pem.path(), &authority.pem).unwrap();
         let buckets = vec![bucket];
         let stub = guarded(Settings { buckets, domain, tunnel: Some(authority), ..Settings::default() });
+        prepare(&stub);
         let mut options = ObjOptions {
             endpoint: None,
             region: Some("us-east-1".to_string()),
