@@ -119,7 +119,7 @@ const ENGINE: OptionSpec = OptionSpec::new(
 );
 const THREADS: OptionSpec =
     OptionSpec::new("threads", "number", "4 a core, at most 32", "threads of the engine");
-const DEPTH: OptionSpec = OptionSpec::new("depth", "number", "64", "reads that a ring has in flight");
+const DEPTH: OptionSpec = OptionSpec::new("depth", "number", "128", "reads that a ring has in flight");
 const RINGS: OptionSpec =
     OptionSpec::new("rings", "number", "1", "rings that batches of gets are dealt among");
 const CHECKSUM: OptionSpec =

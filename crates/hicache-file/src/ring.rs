@@ -1,4 +1,5 @@
-//! Rings: each is one io_uring on a thread of its own that reads page files, a chain of open, read and close for each.
+//! Rings: each is one io_uring on a thread of its own that reads page files: opens what there is
+//! room for, and then reads and closes each by a chain.
 //!
 //! They are a fast path and nothing more: a read that came whole, or a file that is not there, is handed to a worker to
 //! be judged; whatever else happens (a short read, an error, a file that is no file) is given back, and a worker reads
@@ -36,7 +37,7 @@ pub(crate) const DEPTH_MAX: u32 = 512;
 pub(crate) const RINGS_MAX: u32 = 64;
 
 /// Reads in flight where the options do not say: what small pages need to fill a device's queue.
-pub(crate) const DEPTH: u32 = 64;
+pub(crate) const DEPTH: u32 = 128;
 
 /// Tries what the rings of a store need. Gives what they would go without here, or why there can be none: what was
 /// refused, and after a semicolon the likely cause and its cure.

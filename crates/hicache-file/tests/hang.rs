@@ -30,13 +30,18 @@ struct Hung {
 impl Hung {
     /// Its pages are stored where the mirror looks, and have been read once.
     fn new(test: &str, dir: &Path, engine: Engine, waits: Waits) -> Self {
+        Self::of_depth(None, test, dir, engine, waits)
+    }
+
+    fn of_depth(depth: Option<u32>, test: &str, dir: &Path, engine: Engine, waits: Waits) -> Self {
         let dir = dir.join(format!("{engine:?}-{waits:?}"));
         let (real, mount) = (dir.join("real"), dir.join("mount"));
         let writer = Stage::at(&real, PAGE_LEN, stage::threads(), None).unwrap();
         (0..PAGES).for_each(|n| assert!(writer.set(n).is_ok()));
         drop(writer);
         let mirror = Mirror::start(test, &real, &mount, waits);
-        let options = FileOptions { engine, threads: NonZeroU32::new(8), ..Default::default() };
+        let depth = depth.and_then(NonZeroU32::new);
+        let options = FileOptions { engine, threads: NonZeroU32::new(8), depth, ..Default::default() };
         let stage = Stage::at(&mount, PAGE_LEN, options, None).unwrap();
         let health = stage.store.health();
         assert!(!health.fallbacks.iter().any(|told| told.what == "direct"), "{health:?}");
@@ -132,20 +137,31 @@ fn a_batch_that_hangs_is_answered_at_its_deadline_and_its_pages_come_back_when_t
 #[test]
 fn b047_a_cancelled_read_that_the_medium_gives_up_is_late_and_its_page_comes_back_at_once() {
     let test = "b047_a_cancelled_read_that_the_medium_gives_up_is_late_and_its_page_comes_back_at_once";
+    give_up(test, None, 6);
+}
+
+#[test]
+fn b047_more_late_reads_than_there_is_room_to_cancel_at_once_are_all_let_go_of() {
+    let test = "b047_more_late_reads_than_there_is_room_to_cancel_at_once_are_all_let_go_of";
+    give_up(test, Some(8), 8);
+}
+
+fn give_up(test: &str, depth: Option<u32>, count: u32) {
     let Some(dir) = folder(test) else { return };
     if let Err(why) = hicache_file::probe_io_uring() {
         return skip(test, &format!("needs io_uring: {why}"));
     }
-    let hung = Hung::new(test, &dir, Engine::IoUring, Waits::OnThread);
+    let hung = Hung::of_depth(depth, test, &dir, Engine::IoUring, Waits::OnThread);
     hung.mirror.heed_interrupts();
-    hung.hold(0..6);
-    let claimed: Vec<PageMut> =
-        (40..46).map(|slot| hung.stage.pool.claim(PageIndex::new(slot)).unwrap()).collect();
+    hung.hold(0..count.into());
+    let slots = 40..40 + count;
+    let claim = |slot| hung.stage.pool.claim(PageIndex::new(slot)).unwrap();
+    let claimed: Vec<PageMut> = slots.clone().map(claim).collect();
     let gets = (0..).zip(claimed).map(|(n, into)| Get { key: key(n), into }).collect();
     // Answered only when the kernel has let go: it must have been asked to, since nobody releases anything.
     let outcomes = hung.stage.backend.batch_get(gets, soon()).wait();
     assert!(outcomes.iter().all(is_late), "{outcomes:?}");
-    (40..46).for_each(|slot| drop(hung.stage.pool.claim(PageIndex::new(slot)).unwrap()));
+    slots.for_each(|slot| drop(claim(slot)));
     assert_eq!(hung.mirror.counts().held, 0);
     hung.is_well_again();
 }

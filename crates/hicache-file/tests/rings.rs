@@ -108,6 +108,36 @@ fn b047_a_ring_that_fails_is_replaced_and_the_others_go_on() {
 }
 
 #[test]
+fn b047_a_ring_that_fails_between_opening_and_reading_answers_everybody() {
+    let test = "b047_a_ring_that_fails_between_opening_and_reading_answers_everybody";
+    for _ in 0..repeats() {
+        // The turn after the next fails, once; and how many reads were told of before.
+        let (turns, read) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (left, seen) = (Arc::clone(&turns), Arc::clone(&read));
+        let rule = move |call, _: &str| match call {
+            SysCall::Enter if left.load(Ordering::SeqCst) > 0 && left.fetch_sub(1, Ordering::SeqCst) == 1 => {
+                Verdict::Fail(libc::EBADF)
+            }
+            SysCall::Completion => {
+                seen.fetch_add(1, Ordering::SeqCst);
+                Verdict::Pass
+            }
+            _ => Verdict::Pass,
+        };
+        let Some(stage) = stage(test, options(1), rule) else { return };
+        (0..10).for_each(|n| assert!(stage.set(n).is_ok()));
+        all_right(get_all(&stage, &stage.pool, 0..10));
+        let before = read.load(Ordering::SeqCst);
+        turns.store(2, Ordering::SeqCst);
+        let lost = get_all(&stage, &stage.pool, 0..10);
+        assert!(lost.iter().all(|outcome| outcome.as_ref().is_err_and(|error| error.is_retryable())));
+        assert_eq!(read.load(Ordering::SeqCst), before, "files were opened, and nothing read");
+        all_right(get_all(&stage, &stage.pool, 0..10));
+        eventually(|| stage.pool.available() == stage.pool.slots() as usize - 10);
+    }
+}
+
+#[test]
 fn a_lone_get_is_over_on_its_callers_thread() {
     let seen = Seen::default();
     let test = "a_lone_get_is_over_on_its_callers_thread";

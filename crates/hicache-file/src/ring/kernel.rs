@@ -18,8 +18,13 @@ use std::time::Duration;
 /// User data of the entry that waits for the inbox.
 pub(super) const WAKE: u64 = u64::MAX;
 
-/// Entries that one read may have under way: open, read, tail, close, and three that cancel.
-const ENTRIES_PER_READ: u32 = 8;
+/// Entries of one read that may wait to be submitted: read, tail and close. Its opening went before, or leads a chain
+/// that has no tail. There is room for twice as many completions: of three entries that cancel, too. No more than that,
+/// since a ring is locked memory, of which containers often have but 64 KiB.
+const ENTRIES_PER_READ: u32 = 3;
+
+/// More entries: one that waits for the inbox, and some that cancel.
+const ENTRIES_BESIDE: u32 = 8;
 
 /// How long a turn waits for more completions than one, in microseconds.
 const GATHER_US: u32 = 500;
@@ -33,6 +38,9 @@ pub(super) struct Kernel {
     ring: IoUring,
     has_table: bool,
     gathers: bool,
+    /// Entries that cancel and wait to be submitted, and how many of them leave room for what reads need.
+    cancels: usize,
+    cancels_max: usize,
     /// Operations on registered buffers: on one piece, on several.
     fixed: [bool; 2],
     /// What was asked for and not got.
@@ -72,7 +80,7 @@ const STEPS: [Step; 5] = [Step::Open, Step::Read, Step::Tail, Step::Close, Step:
 impl Kernel {
     /// The best ring for `depth` reads that the kernel has, or why it has none for us.
     pub(super) fn build(depth: u32, issuer: Issuer) -> Result<Self, String> {
-        let entries = depth * ENTRIES_PER_READ;
+        let entries = depth * ENTRIES_PER_READ + ENTRIES_BESIDE;
         let plain = || IoUring::builder().setup_clamp().build(entries);
         let ring = match issuer {
             Issuer::Any => plain(),
@@ -94,7 +102,9 @@ impl Kernel {
             );
         }
         let gathers = params.is_feature_min_timeout();
-        let mut kernel = Self { ring, has_table: false, gathers, fixed: [false; 2], without: Vec::new() };
+        let cancels_max = params.sq_entries().saturating_sub(depth * ENTRIES_PER_READ + 1) as usize;
+        let (has_table, fixed, without) = (false, [false; 2], Vec::new());
+        let mut kernel = Self { ring, has_table, gathers, cancels: 0, cancels_max, fixed, without };
         kernel.probe()?;
         kernel.make_tables(depth, issuer);
         Ok(kernel)
@@ -175,29 +185,37 @@ impl Kernel {
         }
     }
 
-    /// Starts a read: all of it, or its opening where there is no table to open into.
+    /// Opens a read's file, which is told.
+    pub(super) fn push_open(&mut self, index: usize, record: &Record) {
+        let open = self.opening(index, record);
+        self.push(&[open]);
+    }
+
+    /// Goes on with a read whose file was opened, as `fd` where there is no table.
+    pub(super) fn push_opened(&mut self, index: usize, record: &Record, fd: i32) {
+        let file = if self.has_table { File::Slot(index as u32) } else { File::Fd(fd) };
+        self.push_reading(index, record, None, file);
+    }
+
+    /// All of a read in one go, for a ring that has a table. Of its opening only a failure is told.
     pub(super) fn push_chain(&mut self, index: usize, record: &Record) {
-        // NONBLOCK: what stands there may be a FIFO, whose opening waits for a writer.
-        let flags =
-            record.read.flags | libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-        let dir = types::Fd(record.read.dir().as_raw_fd());
-        let open = opcode::OpenAt::new(dir, record.read.path.as_ptr());
-        if !self.has_table {
-            let open = open.flags(flags).build().user_data(data(index, Step::Open));
-            return self.push(&[open]);
-        }
-        // A slot of the table has no flag to be closed by exec, and needs none.
-        let target = types::DestinationSlot::try_from_slot_target(index as u32).ok();
-        let open = open.flags(flags & !libc::O_CLOEXEC).file_index(target).build();
-        // Only its failure is of interest.
-        let open = open.flags(squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS);
-        let open = open.user_data(data(index, Step::Open));
+        let open = self.opening(index, record).flags(squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS);
         self.push_reading(index, record, Some(open), File::Slot(index as u32));
     }
 
-    /// Goes on with a read whose file was opened as `fd`.
-    pub(super) fn push_opened(&mut self, index: usize, record: &Record, fd: i32) {
-        self.push_reading(index, record, None, File::Fd(fd));
+    fn opening(&self, index: usize, record: &Record) -> squeue::Entry {
+        // NONBLOCK: what stands there may be a FIFO, whose opening waits for a writer.
+        let flags = record.read.flags | libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let dir = types::Fd(record.read.dir().as_raw_fd());
+        let open = opcode::OpenAt::new(dir, record.read.path.as_ptr());
+        let open = if self.has_table {
+            // A slot of the table has no flag to be closed by exec, and needs none.
+            let target = types::DestinationSlot::try_from_slot_target(index as u32).ok();
+            open.flags(flags).file_index(target)
+        } else {
+            open.flags(flags | libc::O_CLOEXEC)
+        };
+        open.build().user_data(data(index, Step::Open))
     }
 
     fn push_reading(&mut self, index: usize, record: &Record, open: Option<squeue::Entry>, file: File) {
@@ -238,6 +256,10 @@ impl Kernel {
         let cancel =
             |step| opcode::AsyncCancel::new(data(index, step)).build().user_data(data(index, Step::Cancel));
         let all = [Step::Open, Step::Read, Step::Tail].map(cancel);
+        if self.cancels + all.len() > self.cancels_max {
+            return false;
+        }
+        self.cancels += all.len();
         // SAFETY: the entries point to no memory.
         unsafe { self.ring.submission().push_multiple(&all) }.is_ok()
     }
@@ -248,6 +270,19 @@ impl Kernel {
         let entry = opcode::PollAdd::new(wake, libc::POLLIN as u32).build().user_data(WAKE);
         // SAFETY: the entry points to no memory.
         unsafe { self.ring.submission().push(&entry) }.is_ok()
+    }
+
+    /// Submits, and waits for nothing.
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        let entered = self.ring.submit();
+        self.count_submitted();
+        entered.map(drop)
+    }
+
+    fn count_submitted(&mut self) {
+        if self.ring.submission().is_empty() {
+            self.cancels = 0;
+        }
     }
 
     /// Submits, and waits for `want` completions: for fewer when they take their time, and for none after `limit`.
@@ -262,6 +297,7 @@ impl Kernel {
             (false, Some(_)) => self.ring.submitter().submit_with_args(1, &args),
             (false, None) => self.ring.submit_and_wait(1),
         };
+        self.count_submitted();
         match entered {
             Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
             entered => entered.map(drop),
