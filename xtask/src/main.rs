@@ -25,7 +25,8 @@ Commands:
   docs            write docs/CONFIG.md from what the built command says of its options
   tidy            the rules that the compiler does not know (CONTRIBUTING.md explains them)
   bench [FLAGS]   hicache against fio and plain threads (docs/PERFORMANCE.md): --rounds 5, --dir target/bench,
-                  --bytes 512MiB, --memory huge|thp|base, --depth 32, --only compare|batches|cache|obj;
+                  --bytes 512MiB, --memory huge|thp|base, --depth N (hicache's own, 32 for fio),
+                  --only compare|batches|cache|obj;
                   obj, against other clients of S3, only when it is named; --python PYTHON, one that imports boto3
                   and NIXL, measures them too
   help            this text

@@ -112,8 +112,8 @@ impl Contender {
                 if *cache == Cache::Warm {
                     command.args(["--cache", "warm"]);
                 }
-                if tools.has_depth && engine == "io_uring" {
-                    command.args(["--depth", &tools.depth.to_string()]);
+                if let Some(depth) = tools.depth.filter(|_| tools.has_depth && engine == "io_uring") {
+                    command.args(["--depth", &depth.to_string()]);
                 }
                 vec![command]
             }
@@ -139,7 +139,9 @@ fn fio(tools: &Tools, load: &Load, dir: &str, direction: &str) -> Command {
     command.args(["--name=pages", &format!("--directory={dir}"), "--filename=data"]);
     command.args(["--ioengine=io_uring", "--direct=1"]);
     command.arg(format!("--rw={direction}")).arg(format!("--bs={}", load.page_len));
-    command.arg(format!("--size={}", load.page_len * load.pages)).arg(format!("--iodepth={}", tools.depth));
+    command
+        .arg(format!("--size={}", load.page_len * load.pages))
+        .arg(format!("--iodepth={}", tools.fio_depth()));
     match tools.memory {
         Memory::Huge => command.arg("--mem=mmaphuge"),
         // glibc then advises large blocks to be huge pages; the alignment lets the kernel do so.

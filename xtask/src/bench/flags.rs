@@ -13,8 +13,8 @@ pub(super) struct Flags {
     pub(super) page_len: Option<u64>,
     /// What buffers lie on; chosen by what the machine has where not given.
     pub(super) memory: Option<Memory>,
-    /// Requests under way at once, of whoever has such a number.
-    pub(super) depth: u32,
+    /// Requests under way at once, of whoever has such a number; each goes by its own where not given.
+    pub(super) depth: Option<u32>,
     pub(super) only: Option<Part>,
     /// An interpreter that imports boto3 and NIXL, to measure them too.
     pub(super) python: Option<PathBuf>,
@@ -57,7 +57,7 @@ impl Flags {
             bytes: 512 << 20,
             page_len: None,
             memory: None,
-            depth: 32,
+            depth: None,
             only: None,
             python: None,
         };
@@ -71,7 +71,7 @@ impl Flags {
             let number = || value.parse().ok().filter(|number| *number > 0_u32);
             match flag.as_str() {
                 "--rounds" => flags.rounds = number().ok_or_else(|| one_of("a number above 0"))?,
-                "--depth" => flags.depth = number().ok_or_else(|| one_of("a number above 0"))?,
+                "--depth" => flags.depth = Some(number().ok_or_else(|| one_of("a number above 0"))?),
                 "--dir" => flags.dir = PathBuf::from(value),
                 "--python" => flags.python = Some(PathBuf::from(value)),
                 "--bytes" => {

@@ -14,6 +14,9 @@ const ENGINES: [&str; 2] = ["threads", "io_uring"];
 const HUGE_LEN: u64 = 640 << 20;
 const HUGE_PAGE_LEN: u64 = 2 << 20;
 
+/// Requests that fio has under way where the flags do not say.
+const FIO_DEPTH: u32 = 32;
+
 /// Programs and choices of one run of the command.
 #[derive(Debug)]
 pub(super) struct Tools {
@@ -27,7 +30,8 @@ pub(super) struct Tools {
     /// Stores of this build take `--depth`.
     pub(super) has_depth: bool,
     pub(super) memory: Memory,
-    pub(super) depth: u32,
+    /// Of all alike, if it was given.
+    pub(super) depth: Option<u32>,
 }
 
 impl Tools {
@@ -68,7 +72,7 @@ impl Tools {
             engines: Vec::new(),
             has_depth: false,
             memory,
-            depth: 0,
+            depth: None,
         }
     }
 
@@ -98,9 +102,14 @@ impl Tools {
         let directory = format!("--directory={}", dir.path().display());
         let mut command = Command::new("fio");
         command.args(["--name=probe", &directory, "--filename=data", "--ioengine=io_uring", "--fixedbufs=1"]);
-        command.args(["--rw=write", "--bs=4m", "--size=4m", &format!("--iodepth={}", self.depth)]);
+        command.args(["--rw=write", "--bs=4m", "--size=4m", &format!("--iodepth={}", self.fio_depth())]);
         let probed = command.current_dir(dir.path()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         Ok(probed.is_ok_and(|status| status.success()))
+    }
+
+    /// Requests that fio has under way.
+    pub(super) fn fio_depth(&self) -> u32 {
+        self.depth.unwrap_or(FIO_DEPTH)
     }
 
     /// Says what was found.
@@ -109,11 +118,8 @@ impl Tools {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         println!("Machine: {cores} cores, Linux {}, memory: {}.", kernel.trim(), self.memory.name());
         println!("Engines of this build: {}.", self.engines.join(", "));
-        if !self.has_depth {
-            println!(
-                "Stores of this build have no option `depth`: hicache goes by its own, fio by {}.",
-                self.depth
-            );
+        if self.depth.is_some() && !self.has_depth {
+            println!("Stores of this build have no option `depth`: hicache goes by its own.");
         }
         match &self.fio {
             None => println!("There is no fio on PATH: hicache is compared with the harness only."),
