@@ -14,7 +14,7 @@ use crate::writer;
 use async_trait::async_trait;
 use hicache_core::{
     Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Registrar, Result,
-    Scan, StorageBackend, Store, StoreFactory, Visitor, without_secrets,
+    Scan, StorageBackend, Store, StoreFactory, Visitor, parse_path, without_secrets,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -178,7 +178,7 @@ fn path_of(location: &str) -> Result<&str> {
         _ if location.is_empty() => invalid("a file store needs a path: file:/path/to/directory"),
         Some(path) if path.starts_with('/') => Ok(path),
         Some(_) => invalid("a file store is on this host: write file:/path or file:///path"),
-        None => Ok(location),
+        None => parse_path(location).map_or_else(|why| invalid(&why), |_| Ok(location)),
     }
 }
 

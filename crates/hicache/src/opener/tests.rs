@@ -418,6 +418,32 @@ fn a_configuration_file_names_tiers_and_a_mistake_in_them_is_told() {
     assert_eq!(error.fact("named_by"), Some("file some.toml: tier.first"), "{error}");
 }
 
+#[cfg(feature = "file")]
+#[test]
+fn a_path_that_only_a_shell_would_expand_is_refused_from_every_source_and_makes_no_folder() {
+    let at = |text: &str| Opener { config: config(text), ..Opener::default() };
+    let dirs = Opener {
+        environment: environment("SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR", "/srv/a,~/b"),
+        ..Opener::default()
+    };
+    let refused = [
+        Opener::default().open("file:~/hicache-of-a-test").map(drop).unwrap_err(),
+        Opener::default().open("file:/nowhere?dir=~/hicache-of-a-test").map(drop).unwrap_err(),
+        Opener::default().check("file:~").unwrap_err(),
+        Opener::default().check("file:%7Eme/kv").unwrap_err(),
+        at("backend = 'file:~/kv'").check_config().unwrap_err(),
+        at("[file]\ndir = ['~/kv']").check_config().unwrap_err(),
+        dirs.check(&dirs.url().unwrap().unwrap()).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains("write the whole path"), "{error}");
+    }
+    assert!(!std::path::Path::new("~").exists());
+    Opener::default().check("file:./~/kv").unwrap();
+    Opener::default().check("file:/data/~kv").unwrap();
+}
+
 /// As in a build without the feature `obj`, whatever this one has.
 fn without_s3() -> Opener {
     let mut registry = StoreRegistry::default();
