@@ -141,13 +141,28 @@ impl Opener {
         if factory.scheme == scheme { self.registry.location(url).map(Some) } else { Ok(None) }
     }
 
-    /// Checks the location, if there is one, and every option that the store at `url` would be opened with, and touches
-    /// nothing.
+    /// Checks every option that the store at `url` would be opened with, its location and its tiers, and touches
+    /// nothing. Of a URL that names a kind of store and nothing else, as `s3:` does, only the options.
     ///
     /// # Errors
     ///
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) as [`Opener::open`] would have it.
     pub fn check(&self, url: &str) -> Result<()> {
+        let (factory, rest) = self.registry.factory(url)?;
+        if !rest.is_empty() {
+            return self.check_place(url);
+        }
+        let options = self.beside(factory.scheme)?;
+        self.registry.check_options_with(url, options, &|scheme| self.beside_tier(scheme))
+    }
+
+    /// As [`Opener::check`], also of a URL that names a kind of store and nothing else: whether it would be opened, as
+    /// far as can be told without touching anything.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) as [`Opener::open`] would have it.
+    pub fn check_place(&self, url: &str) -> Result<()> {
         let (factory, _) = self.registry.factory(url)?;
         self.registry.check_with(url, self.beside(factory.scheme)?, &|scheme| self.beside_tier(scheme))
     }
@@ -164,8 +179,7 @@ impl Opener {
         let alone = Self { environment: Environment::default(), flags: Vec::new(), ..self.clone() };
         config.check(&self.registry)?;
         if let Some(url) = config.backend() {
-            self.registry.location(url)?;
-            alone.check(url)?;
+            alone.check_place(url)?;
         }
         for scheme in config.schemes() {
             match (scheme, config.backend()) {

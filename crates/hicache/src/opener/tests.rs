@@ -418,6 +418,29 @@ fn a_configuration_file_names_tiers_and_a_mistake_in_them_is_told() {
     assert_eq!(error.fact("named_by"), Some("file some.toml: tier.first"), "{error}");
 }
 
+#[cfg(feature = "tier")]
+#[test]
+fn a_tier_that_nothing_names_is_refused_by_a_check_with_the_words_of_an_opening() {
+    let first = "first = 'memory:'";
+    for (text, url, missing) in [
+        ("backend = 'tier:'", "tier:", "first"),
+        ("backend = 'tier:?first=memory:'", "tier:?first=memory:", "second"),
+        ("backend = 'tier:?second=memory:'", "tier:?second=memory:", "first"),
+        (&format!("backend = 'tier:'\n[tier]\n{first}"), "tier:", "second"),
+    ] {
+        let opener = Opener { config: config(text), ..Opener::default() };
+        let opened = opener.open(url).map(drop).unwrap_err();
+        assert!(opened.to_string().contains(&format!("option {missing} names no store")), "{opened}");
+        for checked in [opener.check_config().unwrap_err(), opener.check_place(url).unwrap_err()] {
+            assert_eq!(checked.to_string(), opened.to_string());
+        }
+    }
+    let whole = config("backend = 'tier:'\n[tier]\nfirst = 'memory:'\nsecond = 'memory:'");
+    Opener { config: whole, ..Opener::default() }.check_config().unwrap();
+    // Its URL, given later, may name the rest.
+    Opener { config: config(&format!("[tier]\n{first}")), ..Opener::default() }.check_config().unwrap();
+}
+
 #[cfg(feature = "file")]
 #[test]
 fn a_path_that_only_a_shell_would_expand_is_refused_from_every_source_and_makes_no_folder() {
