@@ -71,7 +71,15 @@ impl Opener {
     /// that is unknown or malformed, naming the source that set it; and what opening the store meets.
     pub fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
         let (factory, _) = self.registry.factory(url)?;
-        self.registry.open_with(url, self.beside(factory.scheme)?, &|scheme| self.beside_tier(scheme))
+        let options = self.beside(factory.scheme)?;
+        for (place, fix) in self.passed_over() {
+            tracing::info!(
+                place,
+                fix,
+                "an option of a kind of store that this build leaves out is passed over"
+            );
+        }
+        self.registry.open_with(url, options, &|scheme| self.beside_tier(scheme))
     }
 
     /// The store that is meant where no URL is given: that of the configuration file, else one of the kind that
@@ -167,9 +175,16 @@ impl Opener {
         self.registry.check_with(url, self.beside(factory.scheme)?, &|scheme| self.beside_tier(scheme))
     }
 
-    /// Checks the configuration file for itself: its keys, and every option in it, for each kind of store that it has
-    /// a section for and for the one that it names. Where it names none, there must be a kind of store that takes all
-    /// the options at top level.
+    /// What the environment and the configuration file say of kinds of store that this build leaves out: its place, and
+    /// what mends that it is passed over. [`Opener::open`] logs it.
+    pub fn passed_over(&self) -> Vec<(String, String)> {
+        let of_file = self.config.iter().flat_map(|config| config.passed_over(&self.registry));
+        self.environment.passed_over(&self.registry).chain(of_file).collect()
+    }
+
+    /// Checks the configuration file for itself: its keys, and every option in it, for each kind of store of this build
+    /// that it has a section for and for the one that it names. Where it names none, there must be a kind of store that
+    /// takes all the options at top level.
     ///
     /// # Errors
     ///
@@ -183,6 +198,7 @@ impl Opener {
         }
         for scheme in config.schemes() {
             match (scheme, config.backend()) {
+                (Some(scheme), _) if self.registry.left_out().any(|(absent, _)| absent == scheme) => (),
                 (Some(scheme), _) => alone.check(&format!("{scheme}:"))?,
                 (None, None) => alone.check_any()?,
                 (None, Some(_)) => (),
@@ -268,7 +284,8 @@ impl Opener {
     }
 
     /// Refuses what no store reads, of whichever store it is meant to be: a section or an option of the configuration
-    /// file, a variable of the environment. [`Opener::open`] does so first.
+    /// file, a variable of the environment. What is for a kind of store that this build leaves out is passed over.
+    /// [`Opener::open`] does so first.
     ///
     /// # Errors
     ///

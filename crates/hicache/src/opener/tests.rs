@@ -475,27 +475,37 @@ fn without_s3() -> Opener {
 }
 
 #[test]
-fn a_kind_of_store_that_this_build_leaves_out_is_named_with_its_feature_wherever_it_is_asked_for() {
-    let config = config("[s3]\nretries = 2");
-    let errors = [
-        without_s3().open("s3://bucket/kv").map(drop).unwrap_err(),
-        Opener { environment: environment("HICACHE_S3_ENDPOINT", "http://h"), ..without_s3() }
-            .open("memory:")
-            .map(drop)
-            .unwrap_err(),
-        Opener { config: config.clone(), ..without_s3() }.open("memory:").map(drop).unwrap_err(),
-        Opener { config, ..without_s3() }.check_config().unwrap_err(),
-    ];
+fn a_store_of_a_kind_that_this_build_leaves_out_is_refused_with_its_feature() {
+    let named = Opener { config: config("backend = 's3://bucket/kv'"), ..without_s3() };
+    let errors =
+        [without_s3().open("s3://bucket/kv").map(drop).unwrap_err(), named.check_config().unwrap_err()];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
         let said = error.to_string();
         assert!(said.contains("s3: is in builds with the feature obj"), "{said}");
         assert!(said.contains("this build leaves"), "{said}");
     }
-    without_s3().open("memory:").unwrap();
+}
+
+#[test]
+fn options_of_a_kind_of_store_that_this_build_leaves_out_are_passed_over_and_told() {
+    let variable = environment("HICACHE_S3_ENDPOINT", "http://h");
+    let section = config("[s3]\nretries = 2\nof_a_later_version = 3\n[memory]\ncapacity = 7");
+    let opener = Opener { environment: variable, config: section, ..without_s3() };
+    opener.check_names().unwrap();
+    opener.check_config().unwrap();
+    assert_eq!(capacity(&opener, "memory:"), 7, "what is for this build is read");
+    let told = opener.passed_over();
+    let fix = "s3: is in builds with the feature obj".to_owned();
+    assert_eq!(told, [("HICACHE_S3_ENDPOINT".to_owned(), fix.clone()), ("some.toml: s3".to_owned(), fix)]);
+    assert!(without_s3().passed_over().is_empty());
+    // What is for no kind of store at all is told, and so is what this build would read.
     let mistyped = environment("HICACHE_S4_ENDPOINT", "x");
     let error = Opener { environment: mistyped, ..without_s3() }.open("memory:").map(drop).unwrap_err();
     assert!(!error.to_string().contains("feature"), "{error}");
+    let mistyped = config("[s3]\nretries = 2\n[memory]\ncapcity = 7");
+    let error = Opener { config: mistyped, ..without_s3() }.check_config().unwrap_err();
+    assert_eq!(error.fact("option"), Some("capcity"), "{error}");
 }
 
 #[test]
