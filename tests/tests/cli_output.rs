@@ -131,6 +131,28 @@ fn the_version_and_the_help_are_json_where_that_is_asked_for() {
     }
 }
 
+#[test]
+fn a_path_that_only_a_shell_would_expand_makes_no_folder_of_that_name() {
+    let home = Home::new();
+    let file = home.file("in", "x");
+    std::fs::create_dir(home.path("there")).unwrap();
+    for arguments in [
+        vec!["put", "--backend", "file:~/kv", &key(1), &file],
+        vec!["put", "--backend", "file:kv?dir=~/kv", &key(1), &file],
+        vec!["demo", "--backend=file:~/kv"],
+        vec!["doctor", "--backend=file:~/kv"],
+        vec!["bench", "file", "--dir=~/kv"],
+        vec!["bench", "keys", "--html=~/report.html"],
+        vec!["list", "--config=~/some.toml"],
+    ] {
+        let mut command = home.command(&arguments);
+        let ran: hicache_tests::Ran = command.current_dir(home.path("there")).output().unwrap().into();
+        let ran = ran.ended(2);
+        assert!(ran.stderr.contains("write the whole path"), "{arguments:?}: {}", ran.stderr);
+        assert_eq!(std::fs::read_dir(home.path("there")).unwrap().count(), 0, "{arguments:?}");
+    }
+}
+
 /// As `cargo xtask test` builds the command.
 #[test]
 fn bench_obj_of_a_build_without_s3_says_how_to_get_one_that_has() {

@@ -6,9 +6,10 @@ pub(crate) use bench::{Bench, BenchAlloc, BenchFile, BenchKeys, Cache, Memory};
 #[cfg(feature = "obj")]
 pub(crate) use bench::{BenchObj, Switch};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use hicache::{Namespace, PageKey, PageLayout, PageOrder, parse_size};
+use hicache::{Namespace, PageKey, PageLayout, PageOrder, parse_path, parse_size};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
@@ -115,7 +116,7 @@ pub(crate) struct Place {
     #[arg(long, value_name = "URL")]
     pub(crate) backend: Option<String>,
     /// A configuration file (.toml, .json, .yaml) with backend = "URL" and a section for each kind of store
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -132,7 +133,7 @@ pub(crate) struct Replay {
     #[command(flatten)]
     pub(crate) place: Place,
     /// The trace; - for standard input
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) trace: PathBuf,
     #[command(flatten)]
     pub(crate) page: PageShape,
@@ -341,6 +342,14 @@ impl PageShape {
 /// The namespace of replayed pages.
 pub(crate) fn replay_namespace(layout: PageLayout) -> hicache::Result<Namespace> {
     Namespace::named("replay", layout)
+}
+
+/// A path in a flag, which a shell does not expand either where it follows an equals sign.
+fn path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.to_str() {
+        Some(text) => parse_path(text),
+        None => Ok(path),
+    })
 }
 
 fn parse_key(text: &str) -> Result<PageKey, String> {

@@ -1,6 +1,6 @@
 //! Flags of `hicache bench`.
 
-use super::{Place, parse_order, parse_page_len};
+use super::{Place, parse_order, parse_page_len, path};
 use clap::{Args, Subcommand, ValueEnum};
 use hicache::{PageOrder, parse_size};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -34,7 +34,7 @@ pub(crate) struct BenchFile {
     #[command(flatten)]
     pub(crate) place: Place,
     /// Make the fresh store in this directory
-    #[arg(long, value_name = "DIR", conflicts_with = "backend")]
+    #[arg(long, value_name = "DIR", conflicts_with = "backend", value_parser = path())]
     pub(crate) dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) options: StoreFlags,
@@ -60,7 +60,7 @@ pub(crate) struct BenchFile {
     #[arg(long, default_value = "cold")]
     pub(crate) cache: Cache,
     /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) html: Option<PathBuf>,
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct BenchObj {
     #[arg(long)]
     pub(crate) checksum: Option<Switch>,
     /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) html: Option<PathBuf>,
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct BenchKeys {
     #[arg(long, value_name = "N", default_value = "0.5", value_parser = parse_seconds)]
     pub(crate) seconds: Duration,
     /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) html: Option<PathBuf>,
 }
 
@@ -165,7 +165,7 @@ pub(crate) struct BenchAlloc {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     pub(crate) bytes: u64,
     /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) html: Option<PathBuf>,
 }
 
