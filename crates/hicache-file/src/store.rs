@@ -117,6 +117,29 @@ impl FileStore {
     }
 }
 
+/// Of each directory of a store, the first and the further ones in their order, whether a store is in it, or would be
+/// made there. Touches nothing.
+///
+/// # Errors
+///
+/// For a directory, why [`FileStore::open`] would refuse the store because of it.
+pub fn look_at(store: impl AsRef<Path>, further: &[PathBuf]) -> Vec<Result<bool>> {
+    let mut ids = Vec::new();
+    let mut look = |path: &Path| {
+        let marker = Root::look(path)?;
+        if let Some(first) = marker.as_ref().and_then(|marker| ids.iter().find(|(id, _)| *id == marker.id)) {
+            let (_, first): &(String, PathBuf) = first;
+            return Err(same_store(first, path));
+        }
+        ids.extend(marker.iter().map(|marker| (marker.id.clone(), path.to_owned())));
+        Ok(marker.is_some())
+    };
+    let mut all = vec![look(store.as_ref())];
+    let there = |path: &PathBuf| check_all_there(store.as_ref(), std::slice::from_ref(path));
+    all.extend(further.iter().map(|path| there(path).and_then(|()| look(path))));
+    all
+}
+
 /// Of a store that is there, no further directory is made anew: where a disk is not mounted, it would fill what lies
 /// under its mount point, and everything that is on the disk would be missed.
 fn check_all_there(store: &Path, further: &[PathBuf]) -> Result<()> {
@@ -194,14 +217,18 @@ fn check_distinct(roots: &[Root]) -> Result<()> {
     let mut seen = BTreeMap::new();
     for root in roots {
         if let Some(first) = seen.insert(root.id(), root.path()) {
-            return Err(Error::new(ErrorKind::InvalidConfig, "open store")
-                .why("two directories are the same store")
-                .with("first", first.display())
-                .with("second", root.path().display())
-                .fix("name each directory once"));
+            return Err(same_store(first, root.path()));
         }
     }
     Ok(())
+}
+
+fn same_store(first: &Path, second: &Path) -> Error {
+    Error::new(ErrorKind::InvalidConfig, "open store")
+        .why("two directories are the same store")
+        .with("first", first.display())
+        .with("second", second.display())
+        .fix("name each directory once")
 }
 
 impl Files {
