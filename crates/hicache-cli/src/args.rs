@@ -74,6 +74,8 @@ pub(crate) enum Command {
     /// The exit code is 0 also for pages that were not there; the lines, or the JSON, say which were.
     Remove(Keys),
     /// List the pages of a store
+    ///
+    /// A heading says which store and what stands in a line; with --quiet there is none.
     List(Inspect),
     /// Count the pages of a store, and its room
     ///
@@ -81,8 +83,8 @@ pub(crate) enum Command {
     Stat(Inspect),
     /// Read every page and check it
     ///
-    /// Each page that is wrong or torn is told on standard error. The exit code is 3 when there is one, also when
-    /// --repair has removed it. What has lost its namespace's record is an orphan; drop with the digest removes it.
+    /// Each page that is wrong, torn or unreadable is told on standard error. The exit code is 3 when one is wrong or
+    /// torn, also when --repair has removed it, else 1 when something cannot be read. What has lost its namespace's record is an orphan; drop with the digest removes it.
     Verify(Verify),
     /// List the namespaces of a store
     Namespaces(Place),
