@@ -167,7 +167,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let read = if path.as_os_str() == STANDARD {
         io::stdin().take(len_max + 1).read_to_end(&mut bytes)
     } else {
-        File::open(path).and_then(|file| file.take(len_max + 1).read_to_end(&mut bytes))
+        let opened = File::open(path);
+        let file = opened.map_err(|error| Failure::Usage(format!("read {}: {error}", path.display())))?;
+        file.take(len_max + 1).read_to_end(&mut bytes)
     };
     read.map_err(Failure::file(format!("read {}", path.display())))?;
     if bytes.len() as u64 > len_max {
