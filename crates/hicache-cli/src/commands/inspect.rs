@@ -169,8 +169,8 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
         let so_far = if walked.is_ok() { "" } else { "so far " };
         output.line(format_args!("store {url}"))?;
         output.line(format_args!(
-            "{so_far}{pages} pages: {ok} ok, {wrong} wrong, {torn} torn, {unverified} unverified; {unreadable} \
-             unreadable; {orphans} orphans; {repaired} repaired"
+            "{so_far}{pages} pages: {ok} ok, {wrong} wrong, {torn} torn, {unverified} unverified, \
+             {unreadable} unreadable; {orphans} orphans; {repaired} repaired"
         ))?;
     }
     walked?;
