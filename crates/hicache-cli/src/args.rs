@@ -84,7 +84,8 @@ pub(crate) enum Command {
     /// Read every page and check it
     ///
     /// Each page that is wrong, torn or unreadable is told on standard error. The exit code is 3 when one is wrong or
-    /// torn, also when --repair has removed it, else 1 when something cannot be read. What has lost its namespace's record is an orphan; drop with the digest removes it.
+    /// torn, also when --repair has removed it, else 1 when something cannot be read. What has lost its namespace's
+    /// record is an orphan; drop with the digest removes it.
     Verify(Verify),
     /// List the namespaces of a store
     Namespaces(Place),
@@ -99,7 +100,8 @@ pub(crate) enum Command {
     ///
     /// Looks at the store that --backend or --config names, else at the user's own; makes none. In a bucket one small
     /// object is written, read and removed. A row says MISS where something is not as wanted, with its fix; the exit
-    /// code is 0 all the same. Of a tier: store, each of its two is looked at, in rows as first.writable.
+    /// code is 0 all the same. Of further directories (dir) rows are called as dir1.writable; of a tier: store each of
+    /// the two is looked at, in rows as first.writable. A row that says info is of what nobody asked for.
     Doctor(Place),
     /// What options a store has and what they are set to
     #[command(subcommand)]

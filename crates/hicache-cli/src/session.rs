@@ -209,8 +209,8 @@ impl Session {
         Ok(())
     }
 
-    /// Removes what a measurement has written into a namespace of its own. Where that fails, it is told what is left, and
-    /// how to remove it: nobody else knows of it.
+    /// Removes what a measurement has written into a namespace of its own. Where that fails, it is told what is left,
+    /// and how to remove it: nobody else knows of it.
     pub(crate) fn clear_measured(&self, namespace: &Namespace) -> Result<()> {
         self.clear(namespace).inspect_err(|_| {
             output::note(format_args!(

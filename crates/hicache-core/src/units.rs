@@ -29,6 +29,9 @@ const SIZES: [(&str, u64); 10] = [
 
 const DURATIONS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
+const AT_HOME: &str = "a path that begins with ~ is left as it is here: only a shell makes ~ the home directory, and only \
+                       in front of a word; write the whole path, as in /data/kv, or ./~ for what has that name";
+
 /// `true`, `1`, `yes`, `on` and `false`, `0`, `no`, `off`, in any case.
 ///
 /// # Errors
@@ -79,10 +82,7 @@ pub fn parse_count(text: &str) -> Result<std::num::NonZeroU32, String> {
 pub fn parse_path(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("it is empty".to_string()),
-        _ if text.starts_with('~') => Err("a path that begins with ~ is left as it is here: only a shell makes ~ \
-                                           the home directory, and only in front of a word; write the whole path, \
-                                           as in /home/me/kv, or ./~ for what has that name"
-            .to_string()),
+        _ if text.starts_with('~') => Err(AT_HOME.to_string()),
         _ => Ok(text.into()),
     }
 }

@@ -103,8 +103,8 @@ pub(crate) fn look(
     }
     if let Some(error) = sys::opens_through_links(dir) {
         let why = format!(
-            "{}: openat2 is not to be had ({error}: a kernel before 5.6, or a container's seccomp profile); a link that \
-             somebody puts in place of a folder of the store is followed",
+            "{}: openat2 is not to be had ({error}: a kernel before 5.6, or a container's seccomp profile); a link \
+             that somebody puts in place of a folder of the store is followed",
             path.display()
         );
         fallbacks.push(Fallback { what: "openat2", why });

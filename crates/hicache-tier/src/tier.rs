@@ -217,8 +217,8 @@ impl Tier {
 }
 
 impl State {
-    /// What it did not do, by what the other tier did: the items that [`Stats::degraded`](hicache_core::Stats::degraded)
-    /// counts, over all namespaces.
+    /// What it did not do, by what the other tier did: the items that
+    /// [`Stats::degraded`](hicache_core::Stats::degraded) counts, over all namespaces.
     fn missed(&self, other: &str) -> String {
         let many = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let lacks = match self.lacks {

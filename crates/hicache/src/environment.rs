@@ -27,9 +27,10 @@ const SGLANG: [&str; 6] = [DIRECT_IO, HUGE_PAGE_SIZE, DIRS, DIR, PLUGIN, BUCKET]
 const AUTO: &str = "auto";
 
 /// The variables `HICACHE_<SCHEME>_<OPTION>`, as in `HICACHE_FILE_DIRECT=false`, in upper case. A store reads those
-/// of its own scheme. One that is of no kind of store, or of no option of its store, is refused whatever is opened; those
-/// of a kind of store that this build leaves out are passed over ([`Opener::passed_over`](crate::Opener::passed_over)),
-/// since builds may share an environment, and `HICACHE_TEST_*` is left to the tests.
+/// of its own scheme. One that is of no kind of store, or of no option of its store, is refused whatever is opened;
+/// those of a kind of store that this build leaves out are passed over
+/// ([`Opener::passed_over`](crate::Opener::passed_over)), since builds may share an environment, and `HICACHE_TEST_*`
+/// is left to the tests.
 ///
 /// Of SGLang's variables, these are read, too, where they are set and not empty:
 ///
