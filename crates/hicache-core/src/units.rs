@@ -29,8 +29,8 @@ const SIZES: [(&str, u64); 10] = [
 
 const DURATIONS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-const AT_HOME: &str = "a path that begins with ~ is left as it is here: only a shell makes ~ the home directory, and only \
-                       in front of a word; write the whole path, as in /data/kv, or ./~ for what has that name";
+const AT_HOME: &str = "a path that begins with ~ is left as it is here: only a shell makes ~ the home directory, and \
+                       only in front of a word; write the whole path, as in /data/kv, or ./~ for what has that name";
 
 /// `true`, `1`, `yes`, `on` and `false`, `0`, `no`, `off`, in any case.
 ///
