@@ -165,8 +165,8 @@ impl Looked {
 
     /// What is found of it.
     #[cfg_attr(
-        not(feature = "obj"),
-        allow(unused_variables, reason = "only a bucket is asked by its location")
+        not(all(feature = "file", feature = "obj")),
+        allow(unused_variables, reason = "each kind of store is asked for something of its own")
     )]
     fn rows(&self, opener: &Opener) -> Result<Rows> {
         let mut rows: Rows = Vec::new();
