@@ -1,7 +1,12 @@
-//! The report of a measurement of a service.
+//! Measurements of a service: the report, and what is left of one that does not come to its end.
 
 use hicache_s3_tests::{Kind, S3Server};
-use hicache_tests::Home;
+use hicache_tests::{Home, Ran};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Within which a measurement has stored its first page.
+const BEGUN: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_report_of_a_service_is_one_file_that_needs_nothing_from_elsewhere_and_tells_no_secret() {
@@ -22,4 +27,57 @@ fn a_report_of_a_service_is_one_file_that_needs_nothing_from_elsewhere_and_tells
     for banned in ["<script", "src=", "href=", "url(", "NaN"] {
         assert!(!text.contains(banned), "{banned}: {text}");
     }
+}
+
+/// A measurement that takes long, once pages of it are in the bucket.
+fn begun(home: &Home, server: &S3Server, prefix: &str, options: &str) -> Child {
+    let url = server.access().url(prefix) + options;
+    let flags = ["--pages", "100000", "--page-bytes", "16KiB", "--concurrency", "4", "--backend", &url];
+    let mut command = home.command(["bench", "obj"].iter().chain(&flags));
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while server.client().keys(prefix).unwrap().len() < 3 {
+        assert!(started.elapsed() < BEGUN, "nothing was stored");
+    }
+    child
+}
+
+#[test]
+fn a_measurement_that_is_stopped_leaves_no_object_also_of_calls_that_were_under_way() {
+    let test = "a_measurement_that_is_stopped_leaves_no_object_also_of_calls_that_were_under_way";
+    let Some(server) = S3Server::for_test(test, &Kind::ALL) else { return };
+    let home = Home::new();
+    let prefix = format!("stopped/{}", std::process::id());
+    let child = begun(&home, &server, &prefix, "");
+    let stopped = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let ran = Ran::from(child.wait_with_output().unwrap()).ended(130);
+    assert!(!ran.stderr.contains("is left"), "{}", ran.stderr);
+    let left = server.client().keys(&prefix).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_a_measurement_cannot_remove_from_a_lost_service_is_told_with_the_command_that_does() {
+    let test = "what_a_measurement_cannot_remove_from_a_lost_service_is_told_with_the_command_that_does";
+    let Some(mut server) = S3Server::for_test(test, &Kind::OWN) else { return };
+    let home = Home::new();
+    let prefix = format!("lost/{}", std::process::id());
+    let child = begun(&home, &server, &prefix, "&retries=0&deadline=3s");
+    server.kill();
+    let ran = Ran::from(child.wait_with_output().unwrap()).ended(1);
+    let secret = &server.access().secret_key;
+    assert!(ran.stderr.contains("error: ") && !ran.stderr.contains(secret), "{}", ran.stderr);
+    let advice = ran.stderr.split('`').nth(1).expect("a command");
+    let namespace = advice.strip_prefix("hicache drop ").and_then(|rest| rest.split(' ').next());
+    let namespace = namespace.unwrap_or_else(|| panic!("{}", ran.stderr));
+    server.restart();
+    let url = server.access().url(&prefix);
+    let named = |url: &str| {
+        let told = home.run(["namespaces", "--json", "--backend", url]).ended(0).json();
+        told["namespaces"].as_array().unwrap().iter().any(|one| one["name"] == namespace)
+    };
+    assert!(named(&url), "{advice}");
+    home.run(["drop", namespace, "--backend", &url]).ended(0);
+    assert!(!named(&url));
 }

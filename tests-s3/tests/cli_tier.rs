@@ -17,12 +17,12 @@ fn filled(home: &Home) -> String {
 fn advice_to_drop_says_that_it_needs_both_tiers_where_one_is_lost() {
     let home = Home::new();
     let first = filled(&home);
-    let ran = home.run(["demo", "--backend", &tier_url(&first, NOBODY, "")]).ended(1);
+    let ran = home.run(["demo", "--backend", &tier_url(&first, NOBODY, "")]).ended(2);
     let advice = "removes its pages, once both tiers answer";
     assert!(ran.stderr.contains("hicache drop replay") && ran.stderr.contains(advice), "{}", ran.stderr);
     assert_eq!(ran.stderr.matches("a tier cannot be opened").count(), 1, "{}", ran.stderr);
     assert!(!ran.stderr.contains("a tier is lost"), "{}", ran.stderr);
-    let ran = home.run(["demo", "--backend", &tier_url(&first, "memory:", "")]).ended(1);
+    let ran = home.run(["demo", "--backend", &tier_url(&first, "memory:", "")]).ended(2);
     assert!(ran.stderr.contains("removes its pages; or name another"), "{}", ran.stderr);
 }
 

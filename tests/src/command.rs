@@ -132,6 +132,16 @@ impl Home {
         shell.env("H", command.get_program()).output().expect("a shell").into()
     }
 
+    /// Whether the command is built with that kind of store.
+    ///
+    /// # Panics
+    ///
+    /// If it does not say which it has.
+    pub fn has(&self, scheme: &str) -> bool {
+        let all = self.run(["config", "show", "--all", "--json"]).ended(0).json();
+        all["options"].as_array().expect("a list").iter().any(|option| option["store"] == scheme)
+    }
+
     /// The folders of temporary stores that are left.
     ///
     /// # Panics

@@ -181,3 +181,72 @@ fn a_report_with_plots_is_one_file_that_needs_nothing_from_elsewhere() {
     let ran = home.run([&keys[..], &["--html", nowhere.to_str().unwrap()]].concat()).ended(1);
     assert!(ran.stderr.contains("report.html"), "{}", ran.stderr);
 }
+
+/// The namespaces of a store.
+fn namespaces(home: &Home, url: &str) -> usize {
+    let told = home.run(["namespaces", "--json", "--backend", url]).ended(0).json();
+    told["namespaces"].as_array().unwrap().len()
+}
+
+#[test]
+fn a_measurement_that_fails_removes_what_it_wrote() {
+    let home = Home::new();
+    let url = home.url("store");
+    home.run(["put", &hicache_tests::key(1), &home.file("page", "x"), "--backend", &url]).ended(0);
+    let arguments =
+        ["bench", "file", "--pages", "4", "--batch", "4", "--page-bytes", "64KiB", "--backend", &url];
+    // The marker is there; a record is shorter than that, and a page is not.
+    let mut command = home.command_under(&["prlimit", "--fsize=32768"], arguments);
+    let ran = hicache_tests::Ran::from(command.output().unwrap()).ended(1);
+    assert!(ran.stderr.contains("ulimit -f") && !ran.stderr.contains("hicache drop"), "{}", ran.stderr);
+    assert_eq!(namespaces(&home, &url), 1, "only the one that was there");
+}
+
+#[test]
+fn what_a_measurement_cannot_remove_is_told_with_the_command_that_does() {
+    let home = Home::new();
+    let url = home.url("store");
+    home.run(["put", &hicache_tests::key(1), &home.file("page", "x"), "--backend", &url]).ended(0);
+    // A namespace is moved there before it is removed.
+    let temporaries = home.path("store/tmp");
+    let _ = std::fs::remove_dir_all(&temporaries);
+    std::fs::write(&temporaries, "").unwrap();
+    let arguments =
+        ["bench", "file", "--pages", "4", "--batch", "4", "--page-bytes", "64KiB", "--backend", &url];
+    let ran = home.run(arguments).ended(2);
+    let advice = ran.stderr.split('`').nth(1).expect("a command").to_owned();
+    assert!(advice.starts_with("hicache drop bench-") && advice.ends_with(&url_flag(&url)), "{}", ran.stderr);
+    assert_eq!(namespaces(&home, &url), 2);
+    std::fs::remove_file(&temporaries).unwrap();
+    home.shell(&advice.replacen("hicache", "$H", 1)).ended(0);
+    assert_eq!(namespaces(&home, &url), 1);
+}
+
+fn url_flag(url: &str) -> String {
+    format!("--backend '{url}'")
+}
+
+#[test]
+fn a_temporary_store_that_cannot_be_removed_is_told() {
+    let home = Home::new();
+    if !std::fs::metadata(home.path("")).is_ok_and(|there| std::os::unix::fs::MetadataExt::uid(&there) == 0) {
+        return skip("a_temporary_store_that_cannot_be_removed_is_told", "needs root to mount");
+    }
+    // Something is mounted in it while the command waits for its trace.
+    let ran = home.shell(
+        "mkfifo $HOME/trace && exec unshare --mount --propagation private bash -c '\
+         $H replay --trace $HOME/trace --page-bytes 4KiB & exec 3> $HOME/trace; \
+         for _ in $(seq 600); do folder=$(ls -d $HOME/hicache-temporary-* $HOME/.cache/hicache-temporary-* \
+         2> /dev/null); [ -n \"$folder\" ] && break; sleep 0.1; done; \
+         mkdir $folder/mount; mount -t tmpfs none $folder/mount || exit 99; exec 3>&-; wait $!'",
+    );
+    if ran.code == Some(99) {
+        return skip("a_temporary_store_that_cannot_be_removed_is_told", "needs `mount -t tmpfs`");
+    }
+    let ran = ran.ended(0);
+    assert!(
+        ran.stderr.contains("could not be removed") && ran.stderr.contains("temporary"),
+        "{}",
+        ran.stderr
+    );
+}

@@ -1,6 +1,6 @@
 //! Options from flags, the URL, the environment and a file: which wins, and that none is lost in silence.
 
-use hicache_tests::{Home, key};
+use hicache_tests::{Home, key, skip};
 use std::process::Command;
 
 /// Puts one page into a store in `home` with that configuration file and these variables.
@@ -330,4 +330,24 @@ fn the_allocator_option_makes_the_pool_of_memory_that_others_can_map() {
     let ran: hicache_tests::Ran =
         home.command(replay.iter().chain(&["--backend", &url])).output().unwrap().into();
     assert!(ran.ended(2).stderr.contains("want mmap or shm"));
+}
+
+/// As `cargo xtask test` builds the command. The same of a registry without S3 is tested in the facade.
+#[test]
+fn what_is_set_for_s3_is_passed_over_by_a_build_without_it_and_told_where_options_are() {
+    let home = Home::new();
+    let test = "what_is_set_for_s3_is_passed_over_by_a_build_without_it_and_told_where_options_are";
+    if home.has("s3") {
+        return skip(test, "needs a command that is built without obj");
+    }
+    let config = home.file("some.toml", "[s3]\nretries = 2\n[file]\nthreads = 4\n");
+    let variable = [("HICACHE_S3_ENDPOINT", "http://h")];
+    let put = put(&home, &config, &variable, &["--backend", &home.url("store")]).ended(0);
+    assert_eq!(put.stderr, "", "nothing is told of it by every command");
+    let mut show = home.command(["config", "show", "--config", &config]);
+    let told = hicache_tests::Ran::from(show.envs(variable).output().unwrap()).ended(0).stderr;
+    for part in ["HICACHE_S3_ENDPOINT is passed over", "some.toml: s3 is passed over", "feature obj"] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(home.run(["config", "check", &config]).ended(0).stderr.contains("some.toml: s3 is passed over"));
 }

@@ -1,7 +1,7 @@
 //! The demo, the doctor and the completions; and a demo that is stopped half way.
 
 use hicache_tests::{Home, skip};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -154,6 +154,7 @@ fn the_store_of_a_killed_run_is_swept_by_the_next_and_that_of_a_live_one_is_not(
 fn the_doctor_looks_without_making_anything() {
     let home = Home::new();
     let names = [
+        "store",
         "writable",
         "o_direct",
         "dio_mem_align",
@@ -195,9 +196,9 @@ fn the_doctor_says_of_a_directory_that_it_cannot_be_written_and_blames_nothing_e
     let home = Home::new();
     let told = home.run(["doctor", "--json", "--backend", "file:/proc/hicache"]).ended(0).json();
     let checks = told["checks"].as_array().unwrap();
-    assert_eq!((&checks[0]["name"], &checks[0]["ok"]), (&json!("writable"), &json!(false)));
-    assert!(checks[0]["found"].as_str().unwrap().contains("no file can be made there"), "{told}");
-    for check in &checks[1..4] {
+    assert_eq!((&checks[1]["name"], &checks[1]["ok"]), (&json!("writable"), &json!(false)));
+    assert!(checks[1]["found"].as_str().unwrap().contains("no file can be made there"), "{told}");
+    for check in &checks[2..5] {
         assert_eq!((&check["found"], &check["ok"]), (&json!("not tried"), &json!(false)), "{check}");
         assert!(check["fix"].as_str().unwrap().contains("writable"), "{check}");
     }
@@ -211,6 +212,89 @@ fn the_doctor_says_of_a_file_in_a_stores_place_that_it_is_no_directory() {
     let text = home.run(["doctor", "--backend", &home.url("file")]).ended(0).text();
     assert!(text.contains("MISS writable") && text.contains("Not a directory"), "{text}");
     assert_eq!(std::fs::read(&file).unwrap(), b"something");
+}
+
+/// The row of that name.
+fn row<'a>(told: &'a Value, name: &str) -> &'a Value {
+    let checks = told["checks"].as_array().unwrap();
+    checks.iter().find(|check| check["name"] == json!(name)).unwrap_or_else(|| panic!("no {name} in {told}"))
+}
+
+#[test]
+fn the_doctor_looks_at_each_directory_of_a_store() {
+    let home = Home::new();
+    let (first, second) = (home.path("first"), home.path("second"));
+    let url = format!("{}?dir={}&dir=/proc/hicache", home.url("first"), second.display());
+    let told = home.run(["doctor", "--json", "--backend", &url]).ended(0).json();
+    for (name, ok) in [
+        ("writable", true),
+        ("store", true),
+        ("dir1.writable", true),
+        ("dir1.store", true),
+        ("dir1.free_space", row(&told, "free_space")["ok"].as_bool().unwrap()),
+        ("dir2.writable", false),
+    ] {
+        assert_eq!(row(&told, name)["ok"], json!(ok), "{name}: {told}");
+    }
+    assert!(!first.exists() && !second.exists(), "nothing is made");
+    let text = home.run(["doctor", "--backend", &url]).ended(0).text();
+    assert!(text.contains(&format!("(for {})", second.display())), "{text}");
+
+    // Once the store is there, a directory that is not is a disk that is not mounted.
+    let page = home.file("in", "x");
+    home.run(["put", &hicache_tests::key(1), &page, "--backend", &home.url("first")]).ended(0);
+    let told = home.run(["doctor", "--json", "--backend", &url]).ended(0).json();
+    assert_eq!(row(&told, "store")["found"], json!("a store"));
+    let absent = row(&told, "dir1.store");
+    assert!(absent["ok"] == json!(false) && absent["fix"].as_str().unwrap().contains("mount it"), "{absent}");
+    // One directory twice.
+    let url = format!("{0}?dir={1}", home.url("first"), first.display());
+    let told = home.run(["doctor", "--json", "--backend", &url]).ended(0).json();
+    assert!(row(&told, "dir1.store")["fix"].as_str().unwrap().contains("once"), "{told}");
+}
+
+#[test]
+fn the_doctor_says_of_a_damaged_marker_and_of_somebody_elses_directory_that_no_store_opens_there() {
+    let home = Home::new();
+    let page = home.file("in", "x");
+    home.run(["put", &hicache_tests::key(1), &page, "--backend", &home.url("damaged")]).ended(0);
+    std::fs::write(home.path("damaged/hicache.store"), "some bytes").unwrap();
+    std::fs::create_dir(home.path("theirs")).unwrap();
+    home.file("theirs/mine.txt", "x");
+    for (name, found, fix) in [("damaged", "marker", "empty it"), ("theirs", "mine.txt", "new directory")] {
+        let url = home.url(name);
+        let told = home.run(["doctor", "--json", "--backend", &url]).ended(0).json();
+        let row = row(&told, "store");
+        assert_eq!(row["ok"], json!(false));
+        assert!(row["found"].as_str().unwrap().contains(found), "{row}");
+        assert!(row["fix"].as_str().unwrap().contains(fix), "{row}");
+        // As the commands say it.
+        let refused = home.run(["put", &hicache_tests::key(1), &page, "--backend", &url]).ended(1);
+        assert!(refused.stderr.contains(row["found"].as_str().unwrap()), "{}", refused.stderr);
+    }
+    assert_eq!(std::fs::read_dir(home.path("theirs")).unwrap().count(), 1);
+}
+
+#[test]
+fn the_doctor_goes_by_the_huge_pages_that_the_store_asks_for() {
+    let home = Home::new();
+    let of = |option: &str, variable: &str| {
+        let url = format!("{}?{option}", home.url("store"));
+        let mut doctor = home.command(["doctor", "--json", "--backend", &url]);
+        if !variable.is_empty() {
+            doctor.env("HICACHE_FILE_HUGE_PAGES", variable);
+        }
+        let told = hicache_tests::Ran::from(doctor.output().unwrap()).ended(0).json();
+        ["huge_pages_2mb", "huge_pages_1gb"]
+            .map(|name| row(&told, name)["wanted"].as_str().unwrap().starts_with("nothing: "))
+    };
+    assert_eq!(of("", ""), [false, true]);
+    assert_eq!(of("huge_pages=require:1GiB", ""), [true, false]);
+    assert_eq!(of("huge_pages=off", ""), [true, true]);
+    assert_eq!(of("", "prefer:1GiB"), [true, false]);
+    let text = home.run(["doctor", "--backend", &home.url("store")]).ended(0).text();
+    assert!(text.lines().any(|line| line.starts_with("info huge_pages_1gb ")), "{text}");
+    assert!(text.lines().filter(|line| line.contains("nr_hugepages")).count() <= 1, "{text}");
 }
 
 /// Real file systems with no block left: one that says so when a file is written, and one on a device.

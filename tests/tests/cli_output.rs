@@ -1,6 +1,6 @@
 //! What scripts rely on: exit codes, one JSON document, and an output that may be closed or full.
 
-use hicache_tests::{Home, key};
+use hicache_tests::{Home, key, skip};
 
 fn home_with_pages() -> Home {
     let home = Home::new();
@@ -128,5 +128,44 @@ fn the_version_and_the_help_are_json_where_that_is_asked_for() {
         let document = home.run([&["--json"], &arguments[..]].concat()).ended(0);
         assert_eq!(document.json()["help"].as_str().unwrap(), text);
         assert_eq!(document.json_keys(), ["help"]);
+    }
+}
+
+#[test]
+fn a_path_that_only_a_shell_would_expand_makes_no_folder_of_that_name() {
+    let home = Home::new();
+    let file = home.file("in", "x");
+    std::fs::create_dir(home.path("there")).unwrap();
+    for arguments in [
+        vec!["put", "--backend", "file:~/kv", &key(1), &file],
+        vec!["put", "--backend", "file:kv?dir=~/kv", &key(1), &file],
+        vec!["demo", "--backend=file:~/kv"],
+        vec!["doctor", "--backend=file:~/kv"],
+        vec!["bench", "file", "--dir=~/kv"],
+        vec!["bench", "keys", "--html=~/report.html"],
+        vec!["list", "--config=~/some.toml"],
+    ] {
+        let mut command = home.command(&arguments);
+        let ran: hicache_tests::Ran = command.current_dir(home.path("there")).output().unwrap().into();
+        let ran = ran.ended(2);
+        assert!(ran.stderr.contains("write the whole path"), "{arguments:?}: {}", ran.stderr);
+        assert_eq!(std::fs::read_dir(home.path("there")).unwrap().count(), 0, "{arguments:?}");
+    }
+}
+
+/// As `cargo xtask test` builds the command.
+#[test]
+fn bench_obj_of_a_build_without_s3_says_how_to_get_one_that_has() {
+    let home = Home::new();
+    if home.has("s3") {
+        let test = "bench_obj_of_a_build_without_s3_says_how_to_get_one_that_has";
+        return skip(test, "needs a command that is built without obj");
+    }
+    for arguments in [vec!["bench", "obj"], vec!["bench", "obj", "--backend", "s3://bucket", "--pages", "3"]]
+    {
+        let ran = home.run(arguments.iter().chain(&["--json"])).ended(2);
+        for part in ["this build leaves out", "--features full"] {
+            assert!(ran.json()["error"]["message"].as_str().unwrap().contains(part), "{}", ran.stderr);
+        }
     }
 }

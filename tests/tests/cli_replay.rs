@@ -226,14 +226,14 @@ fn a_models_page_is_replayed_in_each_order_and_orders_do_not_mix() {
         let run = |store: &str| home.run(fixed.iter().chain(&flags).chain(&[store]));
         assert_counts(&run(&home.url(order)).ended(0).json(), blocks, hits);
         if order != "page_first" {
-            let refused = run(&home.url("page_first")).ended(1);
+            let refused = run(&home.url("page_first")).ended(2);
             assert_eq!(refused.json()["error"]["kind"], "incompatible");
             let way = format!("hicache drop replay --backend '{}'", home.url("page_first"));
             assert!(refused.stderr.contains(&way), "{}", refused.stderr);
             // The store may need what the file says of it.
             let config = home.file("c.toml", format!("backend = \"{}\"\n", home.url("page_first")));
             let flags = ["--block-tokens", "1", "--pool-pages", "8", "--config", &config];
-            let refused = home.run(fixed.iter().chain(&flags)).ended(1);
+            let refused = home.run(fixed.iter().chain(&flags)).ended(2);
             assert!(refused.stderr.contains(&format!("{way} --config '{config}'")), "{}", refused.stderr);
         }
     }
@@ -398,4 +398,26 @@ fn the_published_trace_has_its_known_hits() {
     assert_counts(&report, 27_305, 5_791);
     // The pool, and 64 MiB for the rest.
     assert!(count(&report, "rss_peak_bytes") < 256 * (16 << 10) + (64 << 20), "{report}");
+}
+
+#[test]
+fn pages_of_another_size_than_the_namespace_has_are_bad_usage_whichever_command_brings_them() {
+    let home = Home::new();
+    let (trace, url) = (trace(&home, &requests()[..2]), home.url("store"));
+    let put = |page: &str| {
+        home.run(["put", &hicache_tests::key(1), page, "--namespace", "replay", "--backend", &url])
+    };
+    put(&home.file("page", "x")).ended(0);
+    for ran in [
+        put(&home.file("other", "two")),
+        replay(&home, &trace, &["--backend", &url]),
+        home.run(["demo", "--backend", &url]),
+    ] {
+        let ran = ran.ended(2);
+        assert!(ran.stderr.contains("replay"), "{}", ran.stderr);
+    }
+    // And an input file that is not there, whichever command is to read it.
+    put(&home.path("absent").display().to_string()).ended(2);
+    replay(&home, "absent.jsonl", &[]).ended(2);
+    home.run(["list", "--config", "absent.toml"]).ended(2);
 }

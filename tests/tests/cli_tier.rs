@@ -24,8 +24,7 @@ const FRESH: u64 = 38;
 
 /// Whether the command was built with the feature; if not, the test says so.
 fn is_built(home: &Home, test: &str) -> bool {
-    let options = home.run(["config", "show", "--all", "--json"]).ended(0).json();
-    let built = options["options"].as_array().unwrap().iter().any(|option| option["store"] == "tier");
+    let built = home.has("tier");
     if !built {
         skip(test, "needs the command with the feature tier");
     }
@@ -144,7 +143,15 @@ fn the_doctor_looks_at_each_tier_as_if_it_were_given_alone() {
     let told = rows(&tier_url(&first, &second, ""));
     for (tier, url) in [("first", &first), ("second", &second)] {
         let alone = rows(url);
-        let own = ["writable", "o_direct", "dio_mem_align", "dio_offset_align", "free_space", "free_inodes"];
+        let own = [
+            "store",
+            "writable",
+            "o_direct",
+            "dio_mem_align",
+            "dio_offset_align",
+            "free_space",
+            "free_inodes",
+        ];
         for (name, ok) in alone.iter().filter(|(name, _)| own.contains(&name.as_str())) {
             let named = (format!("{tier}.{name}"), ok.clone());
             assert!(told.contains(&named), "{named:?} in {told:?}");
@@ -168,6 +175,22 @@ fn the_doctor_looks_at_each_tier_as_if_it_were_given_alone() {
     let ran = home.run(["doctor", "--backend", &tier_url(&first, "file:/x?durabilty=sync", "")]).ended(2);
     assert!(ran.stderr.contains("tier=second"), "{}", ran.stderr);
     assert!(!home.path("second").exists(), "nothing is made");
+}
+
+#[test]
+fn a_tier_that_nothing_names_is_refused_by_doctor_and_check_in_the_words_of_an_opening() {
+    let home = Home::new();
+    if !is_built(&home, "a_tier_that_nothing_names_is_refused_by_doctor_and_check_in_the_words_of_an_opening")
+    {
+        return;
+    }
+    for (url, missing) in [("tier:", "first"), ("tier:?first=memory:", "second")] {
+        let opened = home.run(["list", "--backend", url]).ended(2).stderr;
+        assert!(opened.contains(&format!("the option {missing} names no store")), "{opened}");
+        assert_eq!(home.run(["doctor", "--backend", url]).ended(2).stderr, opened);
+        let config = home.file("some.toml", format!("backend = '{url}'\n"));
+        assert_eq!(home.run(["config", "check", &config]).ended(2).stderr, opened);
+    }
 }
 
 #[test]

@@ -6,9 +6,10 @@ pub(crate) use bench::{Bench, BenchAlloc, BenchFile, BenchKeys, Cache, Memory};
 #[cfg(feature = "obj")]
 pub(crate) use bench::{BenchObj, Switch};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use hicache::{Namespace, PageKey, PageLayout, PageOrder, parse_size};
+use hicache::{Namespace, PageKey, PageLayout, PageOrder, parse_path, parse_size};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
@@ -73,6 +74,8 @@ pub(crate) enum Command {
     /// The exit code is 0 also for pages that were not there; the lines, or the JSON, say which were.
     Remove(Keys),
     /// List the pages of a store
+    ///
+    /// A heading says which store and what stands in a line; with --quiet there is none.
     List(Inspect),
     /// Count the pages of a store, and its room
     ///
@@ -80,8 +83,9 @@ pub(crate) enum Command {
     Stat(Inspect),
     /// Read every page and check it
     ///
-    /// Each page that is wrong or torn is told on standard error. The exit code is 3 when there is one, also when
-    /// --repair has removed it. What has lost its namespace's record is an orphan; drop with the digest removes it.
+    /// Each page that is wrong, torn or unreadable is told on standard error. The exit code is 3 when one is wrong or
+    /// torn, also when --repair has removed it, else 1 when something cannot be read. What has lost its namespace's
+    /// record is an orphan; drop with the digest removes it.
     Verify(Verify),
     /// List the namespaces of a store
     Namespaces(Place),
@@ -96,7 +100,8 @@ pub(crate) enum Command {
     ///
     /// Looks at the store that --backend or --config names, else at the user's own; makes none. In a bucket one small
     /// object is written, read and removed. A row says MISS where something is not as wanted, with its fix; the exit
-    /// code is 0 all the same. Of a tier: store, each of its two is looked at, in rows as first.writable.
+    /// code is 0 all the same. Of further directories (dir) rows are called as dir1.writable; of a tier: store each of
+    /// the two is looked at, in rows as first.writable. A row that says info is of what nobody asked for.
     Doctor(Place),
     /// What options a store has and what they are set to
     #[command(subcommand)]
@@ -115,7 +120,7 @@ pub(crate) struct Place {
     #[arg(long, value_name = "URL")]
     pub(crate) backend: Option<String>,
     /// A configuration file (.toml, .json, .yaml) with backend = "URL" and a section for each kind of store
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -132,7 +137,7 @@ pub(crate) struct Replay {
     #[command(flatten)]
     pub(crate) place: Place,
     /// The trace; - for standard input
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) trace: PathBuf,
     #[command(flatten)]
     pub(crate) page: PageShape,
@@ -341,6 +346,14 @@ impl PageShape {
 /// The namespace of replayed pages.
 pub(crate) fn replay_namespace(layout: PageLayout) -> hicache::Result<Namespace> {
     Namespace::named("replay", layout)
+}
+
+/// A path in a flag, which a shell does not expand either where it follows an equals sign.
+fn path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.to_str() {
+        Some(text) => parse_path(text),
+        None => Ok(path),
+    })
 }
 
 fn parse_key(text: &str) -> Result<PageKey, String> {

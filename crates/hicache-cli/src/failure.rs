@@ -64,6 +64,8 @@ impl Failure {
         match self {
             Self::Store(error) => match error.kind() {
                 ErrorKind::InvalidConfig | ErrorKind::InvalidArgument => 2,
+                // Pages of another size or layout are asked for than the namespace has.
+                ErrorKind::Incompatible if error.operation() == "open namespace" => 2,
                 _ => 1,
             },
             Self::File { .. } | Self::Write(_) => 1,

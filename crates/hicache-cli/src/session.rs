@@ -209,6 +209,18 @@ impl Session {
         Ok(())
     }
 
+    /// Removes what a measurement has written into a namespace of its own. Where that fails, it is told what is left,
+    /// and how to remove it: nobody else knows of it.
+    pub(crate) fn clear_measured(&self, namespace: &Namespace) -> Result<()> {
+        self.clear(namespace).inspect_err(|_| {
+            output::note(format_args!(
+                "note: what this measurement wrote is left in namespace {name}: `hicache drop {name} {}` removes it",
+                self.flags(),
+                name = namespace.name()
+            ));
+        })
+    }
+
     /// The directory of a file store.
     pub(crate) fn folder(&self) -> Result<Option<PathBuf>> {
         folder_of(&self.url)

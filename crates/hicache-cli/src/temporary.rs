@@ -1,6 +1,7 @@
 //! Folders of temporary stores, each under its lock, and the sweep of those that killed runs left.
 
 use crate::failure::{Failure, Result};
+use crate::output;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::create_dir_all;
 use std::io;
@@ -17,7 +18,8 @@ const TRIES_MAX: usize = 8;
 /// killed, since locks end with their process.
 #[derive(Debug)]
 pub(crate) struct Temporary {
-    folder: TempDir,
+    /// None once it is being dropped.
+    folder: Option<TempDir>,
     // Let go of after the folder is removed. None where the file system has no locks on folders: nor are there sweeps.
     _lock: Option<OwnedFd>,
 }
@@ -31,7 +33,7 @@ impl Temporary {
         for _ in 0..TRIES_MAX {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed())?;
             match lock(folder.path()) {
-                Ok(lock) => return Ok(Self { folder, _lock: lock }),
+                Ok(lock) => return Ok(Self { folder: Some(folder), _lock: lock }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => (),
                 Err(error) => return Err(failed()(error)),
             }
@@ -41,7 +43,22 @@ impl Temporary {
 
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        self.folder.as_ref().expect("it is there until the drop").path()
+    }
+}
+
+/// What cannot be removed is told: it may be as large as a disk.
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let Some(folder) = self.folder.take() else { return };
+        let path = folder.path().to_owned();
+        match folder.close() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => output::note(format_args!(
+                "note: the temporary store {} could not be removed ({error}); remove it by hand",
+                path.display()
+            )),
+            _ => (),
+        }
     }
 }
 

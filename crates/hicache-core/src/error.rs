@@ -146,6 +146,16 @@ impl Error {
         self.0.retryable
     }
 
+    /// What happened, in a clause; where nobody said, the kind's name.
+    pub fn reason(&self) -> &str {
+        self.0.why.as_deref().unwrap_or(self.0.kind.text())
+    }
+
+    /// What the user can do about it, if that is known.
+    pub fn advice(&self) -> Option<&str> {
+        self.0.fix.as_deref()
+    }
+
     /// The value of a fact.
     pub fn fact(&self, name: &str) -> Option<&str> {
         self.0.facts.iter().find(|(held, _)| *held == name).map(|(_, value)| value.as_str())

@@ -58,6 +58,6 @@ pub use storage::{
     Stored,
 };
 pub use store::{Depth, Found, Health, Scan, State, Store, StoreExt, Visitor};
-pub use units::{parse_bool, parse_count, parse_duration, parse_size};
+pub use units::{parse_bool, parse_count, parse_duration, parse_path, parse_size};
 pub use url::{without_secrets, without_users};
 pub use usable::{HitPolicy, PoolPresence, UsablePrefix, usable_prefix};

@@ -109,8 +109,9 @@ impl StoreRegistry {
         let location = decode_location(rest)?;
         (factory.locate)(&location)?;
         let tiers = self.tiers(factory, &options, beside)?;
-        if !tiers.is_empty() {
+        if !factory.stores.is_empty() {
             self.check_all(factory, options.clone(), &tiers)?;
+            check_named(factory, &tiers)?;
         }
         for tier in tiers {
             let (registry, spec) = (self.clone(), tier.spec);
@@ -135,8 +136,8 @@ impl StoreRegistry {
         Ok(location)
     }
 
-    /// Checks the location and every option of the store at `url` and of its tiers, and opens nothing. A URL that
-    /// names a kind of store and nothing else, as `s3:` does, has no location to check.
+    /// Checks the location and every option of the store at `url` and of its tiers, and that none of these is left
+    /// out; opens nothing.
     ///
     /// # Errors
     ///
@@ -144,9 +145,21 @@ impl StoreRegistry {
     pub fn check_with(&self, url: &str, options: StoreOptions, beside: Beside<'_>) -> Result<()> {
         let (factory, rest) = self.factory(url)?;
         let options = self.options(url, options)?;
-        if !rest.is_empty() {
-            (factory.locate)(&decode_location(rest)?)?;
-        }
+        (factory.locate)(&decode_location(rest)?)?;
+        let tiers = self.tiers(factory, &options, beside)?;
+        self.check_all(factory, options, &tiers)?;
+        check_named(factory, &tiers)
+    }
+
+    /// Checks every option of stores of the kind that `url` names, and nothing of where one is: what a source says of
+    /// a kind of store, whichever store is opened.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] as [`StoreRegistry::open_with`] would have it.
+    pub fn check_options_with(&self, url: &str, options: StoreOptions, beside: Beside<'_>) -> Result<()> {
+        let (factory, _) = self.factory(url)?;
+        let options = self.options(url, options)?;
         let tiers = self.tiers(factory, &options, beside)?;
         self.check_all(factory, options, &tiers)
     }
@@ -414,6 +427,20 @@ impl StoreRegistry {
         };
         format!("{place}?{}", query.split('&').map(redact).collect::<Vec<_>>().join("&"))
     }
+}
+
+/// A store that is made of others is made of all of them.
+fn check_named(factory: &StoreFactory, tiers: &[Tier]) -> Result<()> {
+    let is_named = |spec: &OptionSpec| tiers.iter().any(|tier| tier.spec.name == spec.name);
+    let Some(missing) = factory.stores.iter().find(|spec| !is_named(spec)) else { return Ok(()) };
+    let all: Vec<String> = factory.stores.iter().map(|spec| format!("{}=URL", spec.name)).collect();
+    Err(Error::new(ErrorKind::InvalidConfig, "open store")
+        .why(format_args!("the option {} names no store", missing.name))
+        .fix(format_args!(
+            "write {}:?{}, with % in a URL as %25, ? as %3F and & as %26",
+            factory.scheme,
+            all.join("&")
+        )))
 }
 
 fn decode_location(rest: &str) -> Result<String> {

@@ -1,5 +1,6 @@
 //! Values as people write them: sizes, durations, counts, booleans. Every source of options is read by these.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 const BOOLS: [(&str, bool); 8] = [
@@ -27,6 +28,9 @@ const SIZES: [(&str, u64); 10] = [
 ];
 
 const DURATIONS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+const AT_HOME: &str = "a path that begins with ~ is left as it is here: only a shell makes ~ the home directory, and \
+                       only in front of a word; write the whole path, as in /data/kv, or ./~ for what has that name";
 
 /// `true`, `1`, `yes`, `on` and `false`, `0`, `no`, `off`, in any case.
 ///
@@ -67,6 +71,20 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// What was wanted, for anything else.
 pub fn parse_count(text: &str) -> Result<std::num::NonZeroU32, String> {
     text.parse().map_err(|_| format!("want a whole number from 1 to {}", u32::MAX))
+}
+
+/// A path, as it is written: nothing is expanded in it.
+///
+/// # Errors
+///
+/// For an empty one, and for one that begins with `~`: a shell makes that the home directory where it stands by itself,
+/// and nobody does inside a URL or an option, so that a folder of that name would be made.
+pub fn parse_path(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("it is empty".to_string()),
+        _ if text.starts_with('~') => Err(AT_HOME.to_string()),
+        _ => Ok(text.into()),
+    }
 }
 
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! Values as people write them.
 
-use hicache_core::{parse_bool, parse_count, parse_duration, parse_size};
+use hicache_core::{parse_bool, parse_count, parse_duration, parse_path, parse_size};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -103,5 +103,16 @@ proptest! {
         for text in [text, format!("{number}{unit}")] {
             let _ = (parse_bool(&text), parse_size(&text), parse_duration(&text), parse_count(&text));
         }
+    }
+}
+
+#[test]
+fn a_path_that_only_a_shell_would_expand_is_refused() {
+    for text in ["~", "~/kv", "~me/kv"] {
+        assert!(parse_path(text).unwrap_err().contains("write the whole path"), "{text}");
+    }
+    assert!(parse_path("").is_err());
+    for text in ["/kv", "kv", "./~/kv", "/data/~kv", "kv~"] {
+        assert_eq!(parse_path(text), Ok(text.into()));
     }
 }

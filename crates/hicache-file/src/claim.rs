@@ -17,13 +17,14 @@ const BLOCK_MIN: usize = 4096;
 
 /// The marker, `None` in an empty directory. What has no marker of ours is refused untouched.
 pub(crate) fn read_marker(sys: &Sys, path: &Path, dir: BorrowedFd<'_>) -> Result<Option<Marker>> {
-    let foreign = |why: String| {
-        Error::new(ErrorKind::Incompatible, "open store")
-            .why(why)
-            .with("path", path.display())
-            .fix("nothing in it was touched; name an empty or a new directory")
+    let foreign =
+        |why: String| Error::new(ErrorKind::Incompatible, "open store").why(why).with("path", path.display());
+    let unusable = |why: &str| {
+        foreign(format!("its marker {MARKER} cannot be used: {why}")).fix(
+            "nothing in it was touched; empty it if all in it was a store of this version's, whose pages are then \
+             stored anew, or name an empty or a new directory",
+        )
     };
-    let unusable = |why: &str| foreign(format!("its marker {MARKER} cannot be used: {why}"));
     let read = || match sys.read_small(dir, MARKER) {
         Ok(bytes) => Marker::decode(&String::from_utf8_lossy(&bytes)).map(Some).map_err(|why| unusable(&why)),
         Err(error) => match (error.kind(), error.raw_os_error()) {
@@ -44,7 +45,8 @@ pub(crate) fn read_marker(sys: &Sys, path: &Path, dir: BorrowedFd<'_>) -> Result
         // Another process may have made the store since we looked for its marker.
         Some(name) => match read()? {
             Some(marker) => Ok(Some(marker)),
-            None => Err(foreign(format!("the directory is not empty ({name}, for one) and holds no store"))),
+            None => Err(foreign(format!("the directory is not empty ({name}, for one) and holds no store"))
+                .fix("nothing in it was touched; name an empty or a new directory")),
         },
     }
 }

@@ -45,6 +45,13 @@ pub(crate) fn io_error(
         Some(libc::EACCES | libc::EPERM) => failed(ErrorKind::PermissionDenied)
             .why("this user may not do that there")
             .fix("check the owner and the mode of the directory"),
+        Some(libc::ENOENT) => failed(ErrorKind::Io)
+            .why(
+                "a folder that it lies in is gone: others drop the namespace meanwhile, or have removed the store's \
+                 directory",
+            )
+            .fix("do it again when the drop is over; where the directory is gone, open the store anew")
+            .retryable(),
         Some(libc::ENOTDIR) => {
             failed(ErrorKind::InvalidConfig).why("there is a file where a directory should be")
         }

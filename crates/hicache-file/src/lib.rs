@@ -54,6 +54,6 @@ mod writer;
 
 pub use options::{Bounce, Direct, Durability, Engine, FileOptions, OPTIONS};
 pub use ring::probe_io_uring;
-pub use store::FileStore;
+pub use store::{FileStore, look_at};
 pub use sys::{Seam, SysCall, Verdict};
 pub use trailer::checksum;

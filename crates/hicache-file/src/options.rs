@@ -1,7 +1,7 @@
 //! Options of a file store.
 
 use crate::ring::{DEPTH_MAX, RINGS_MAX};
-use hicache_core::{CommonOptions, OptionSpec, Result, StoreOptions, parse_bool, parse_count};
+use hicache_core::{CommonOptions, OptionSpec, Result, StoreOptions, parse_bool, parse_count, parse_path};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -149,7 +149,7 @@ impl FileOptions {
         let default = Self::default();
         options.take(&FORMAT, parse_format)?;
         let parsed = Self {
-            dirs: options.take_all(&DIR, parse_dir)?,
+            dirs: options.take_all(&DIR, parse_path)?,
             direct: options.take(&DIRECT, parse_direct)?.unwrap_or(default.direct),
             bounce: options.take(&BOUNCE, parse_bounce)?.unwrap_or(default.bounce),
             engine: options.take(&ENGINE, parse_engine)?.unwrap_or(default.engine),
@@ -171,10 +171,6 @@ fn parse_format(text: &str) -> Result<(), String> {
         "files" => Ok(()),
         _ => Err("want files".to_string()),
     }
-}
-
-fn parse_dir(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("it is empty".to_string()) } else { Ok(text.into()) }
 }
 
 fn parse_direct(text: &str) -> Result<Direct, String> {

@@ -80,11 +80,20 @@ impl PageFiles<'_> {
     }
 
     fn set_at(&self, put: &Put, path: &str, slot: &mut Slot) -> io::Result<Stored> {
-        if !self.recorded.load(Ordering::Acquire) {
-            self.make_folders(&put.key)?;
-            self.recorded.store(true, Ordering::Release);
-        }
+        let (mut lacks_folders, mut gone) = (!self.recorded.load(Ordering::Acquire), None);
         for _ in 0..ATTEMPTS_MAX {
+            if lacks_folders {
+                match self.make_folders(&put.key) {
+                    // A clear took away what was just made.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        gone = Some(error);
+                        continue;
+                    }
+                    made => made?,
+                }
+                lacks_folders = false;
+                self.recorded.store(true, Ordering::Release);
+            }
             match self.look(path, Some(&put.key), slot)? {
                 Standing::Sound(_) => {
                     Counters::add(&self.counters.present, 1);
@@ -104,11 +113,11 @@ impl PageFiles<'_> {
                 // Another writer was faster: look at what it wrote.
                 Ok(Published::Taken) => (),
                 // No folder for it yet, or a clear took it away.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => self.make_folders(&put.key)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => lacks_folders = true,
                 Err(error) => return Err(error),
             }
         }
-        Err(io::Error::other("others keep changing this page's place; tried 8 times"))
+        Err(gone.unwrap_or_else(|| io::Error::other("others keep changing this page's place; tried 8 times")))
     }
 
     fn write_new(&self, put: &Put, path: &str, slot: &mut Slot) -> io::Result<Published> {

@@ -4,7 +4,7 @@ use crate::draft::is_unsupported;
 use crate::fail::io_error;
 use crate::options::{Direct, Engine, FileOptions};
 use crate::record::{MARKER, Marker};
-use crate::sys::{ReadInto, Sys, WriteFrom};
+use crate::sys::{self, ReadInto, Sys, WriteFrom};
 use crate::writer::Writer;
 use hicache_core::{Alignment, Error, ErrorKind, Fallback, Result};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
@@ -100,6 +100,14 @@ pub(crate) fn look(
             path.display()
         );
         fallbacks.push(Fallback { what: "nowait", why });
+    }
+    if let Some(error) = sys::opens_through_links(dir) {
+        let why = format!(
+            "{}: openat2 is not to be had ({error}: a kernel before 5.6, or a container's seccomp profile); a link \
+             that somebody puts in place of a folder of the store is followed",
+            path.display()
+        );
+        fallbacks.push(Fallback { what: "openat2", why });
     }
     let required = options.direct == Direct::Require;
     Ok(Probe { alignment, reads_wait, required, unnamed, writer, writable, fallbacks })

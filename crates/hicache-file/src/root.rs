@@ -100,6 +100,16 @@ impl Root {
         Ok(root)
     }
 
+    /// The marker of the store in `path`; none where one would be made. Touches nothing.
+    pub(crate) fn look(path: &Path) -> Result<Option<Marker>> {
+        let sys = Sys::default();
+        match open_dir(path) {
+            Ok(dir) => claim::read_marker(&sys, path, dir.as_fd()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(fail_at(&sys, path, error)),
+        }
+    }
+
     /// Removes what dead writers left, but for what would take long, which [`Root::take_leftovers`] gives.
     fn sweep(&self) {
         match writer::leftovers(&self.sys, self.dir()) {

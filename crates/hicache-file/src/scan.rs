@@ -162,7 +162,13 @@ impl Walk<'_> {
             Ok(stat) => stat,
             // Gone meanwhile, as below: nothing to tell.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return ControlFlow::Continue(()),
-            Err(error) => return self.tell(path, State::Unreadable(error.to_string())),
+            Err(error) => {
+                let place = self.root.path().join(path).display().to_string();
+                let state = State::Unreadable(error.to_string());
+                let mut find = Found::new(place, Arc::clone(&self.name), state);
+                find.key = Some(key);
+                return (self.visitor)(find);
+            }
         };
         let (state, repaired) = if bad {
             let why = "it failed its check before and was set aside".to_string();

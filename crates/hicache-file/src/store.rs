@@ -14,7 +14,7 @@ use crate::writer;
 use async_trait::async_trait;
 use hicache_core::{
     Alignment, Digest, Error, ErrorKind, Fallback, Health, Namespace, PageKey, Pending, Registrar, Result,
-    Scan, StorageBackend, Store, StoreFactory, Visitor, without_secrets,
+    Scan, StorageBackend, Store, StoreFactory, Visitor, parse_path, without_secrets,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -117,6 +117,29 @@ impl FileStore {
     }
 }
 
+/// Of each directory of a store, the first and the further ones in their order, whether a store is in it, or would be
+/// made there. Touches nothing.
+///
+/// # Errors
+///
+/// For a directory, why [`FileStore::open`] would refuse the store because of it.
+pub fn look_at(store: impl AsRef<Path>, further: &[PathBuf]) -> Vec<Result<bool>> {
+    let mut ids = Vec::new();
+    let mut look = |path: &Path| {
+        let marker = Root::look(path)?;
+        if let Some(first) = marker.as_ref().and_then(|marker| ids.iter().find(|(id, _)| *id == marker.id)) {
+            let (_, first): &(String, PathBuf) = first;
+            return Err(same_store(first, path));
+        }
+        ids.extend(marker.iter().map(|marker| (marker.id.clone(), path.to_owned())));
+        Ok(marker.is_some())
+    };
+    let mut all = vec![look(store.as_ref())];
+    let there = |path: &PathBuf| check_all_there(store.as_ref(), std::slice::from_ref(path));
+    all.extend(further.iter().map(|path| there(path).and_then(|()| look(path))));
+    all
+}
+
 /// Of a store that is there, no further directory is made anew: where a disk is not mounted, it would fill what lies
 /// under its mount point, and everything that is on the disk would be missed.
 fn check_all_there(store: &Path, further: &[PathBuf]) -> Result<()> {
@@ -178,7 +201,7 @@ fn path_of(location: &str) -> Result<&str> {
         _ if location.is_empty() => invalid("a file store needs a path: file:/path/to/directory"),
         Some(path) if path.starts_with('/') => Ok(path),
         Some(_) => invalid("a file store is on this host: write file:/path or file:///path"),
-        None => Ok(location),
+        None => parse_path(location).map_or_else(|why| invalid(&why), |_| Ok(location)),
     }
 }
 
@@ -194,14 +217,18 @@ fn check_distinct(roots: &[Root]) -> Result<()> {
     let mut seen = BTreeMap::new();
     for root in roots {
         if let Some(first) = seen.insert(root.id(), root.path()) {
-            return Err(Error::new(ErrorKind::InvalidConfig, "open store")
-                .why("two directories are the same store")
-                .with("first", first.display())
-                .with("second", root.path().display())
-                .fix("name each directory once"));
+            return Err(same_store(first, root.path()));
         }
     }
     Ok(())
+}
+
+fn same_store(first: &Path, second: &Path) -> Error {
+    Error::new(ErrorKind::InvalidConfig, "open store")
+        .why("two directories are the same store")
+        .with("first", first.display())
+        .with("second", second.display())
+        .fix("name each directory once")
 }
 
 impl Files {

@@ -163,6 +163,16 @@ fn open_beneath(
     }
 }
 
+/// Why `open_beneath` does as openat does, if the kernel does not let it do better.
+pub(crate) fn opens_through_links(dir: BorrowedFd<'_>) -> Option<io::Error> {
+    let (flags, resolve) =
+        (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS);
+    match rustix::fs::openat2(dir, ".", flags, Mode::empty(), resolve) {
+        Err(refused @ (Errno::NOSYS | Errno::PERM)) => Some(refused.into()),
+        _ => None,
+    }
+}
+
 fn part(start: *mut u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast(), iov_len: len }
 }

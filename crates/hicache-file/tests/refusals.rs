@@ -53,6 +53,33 @@ fn b044_where_a_seccomp_filter_forbids_io_uring_threads_do_and_it_is_named() {
     }
 }
 
+/// As under a container's profile of before the call was there, which says that there is none.
+#[test]
+fn where_openat2_is_refused_pages_are_stored_and_it_is_told() {
+    if !stage::in_child("where_openat2_is_refused_pages_are_stored_and_it_is_told") {
+        return;
+    }
+    let told = |stage: &Stage| {
+        let fallbacks = stage.store.health().fallbacks;
+        fallbacks.into_iter().find(|told| told.what == "openat2").map(|told| told.why)
+    };
+    for errno in [libc::ENOSYS, libc::EPERM] {
+        let filter = SeccompFilter::new(
+            [(libc::SYS_openat2, Vec::new())].into(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(errno as u32),
+            std::env::consts::ARCH.try_into().unwrap(),
+        );
+        let program: BpfProgram = filter.unwrap().try_into().unwrap();
+        seccompiler::apply_filter(&program).unwrap();
+        let stage = Stage::new(PAGE_LEN);
+        (0..20).for_each(|n| assert!(stage.set(n).is_ok()));
+        all_right(get_all(&*stage.backend, &stage.pool, 20));
+        let why = told(&stage).expect("it is told");
+        assert!(why.contains("seccomp") && why.contains("a link"), "{why}");
+    }
+}
+
 /// Its kernel says that operations beyond a number are not there, as older ones do: strace rewrites the first byte of
 /// what the first IORING_REGISTER_PROBE of each thread answers.
 #[test]

@@ -9,6 +9,7 @@ use hicache_file::{FileOptions, FileStore, Seam, SysCall, Verdict};
 use stage::{Stage, child, child_argument, eventually, files, get, leftovers, pool_of, set};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -284,5 +285,28 @@ fn a_page_set_while_damage_is_taken_away_is_not_taken_with_it() {
         assert!(other.lock().unwrap().is_none(), "{by}: the other writer was there");
         assert!(stage.get(1).unwrap(), "{by}: its page is there");
         assert!(stage.scan(Depth::Contents, false).iter().all(|found| found.state == State::Sound), "{by}");
+    }
+}
+
+/// The race itself, as `drop` of another process runs it: its rename falls between two folders of a set.
+#[test]
+fn a_namespace_that_is_dropped_while_a_set_makes_its_folders_is_made_anew_or_told() {
+    for (gone, stays) in [(3, false), (u32::MAX, true)] {
+        let left = Arc::new(AtomicU32::new(gone));
+        let seam = Seam::new(move |call, _| match call {
+            SysCall::MakeDir if left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() => {
+                Verdict::Fail(libc::ENOENT)
+            }
+            _ => Verdict::Pass,
+        });
+        let stage = Stage::with(4096, FileOptions::default(), Some(seam));
+        let set = stage.set(1);
+        if !stays {
+            set.unwrap();
+            continue;
+        }
+        let error = set.unwrap_err();
+        assert!(error.is_retryable() && error.reason().contains("drop the namespace"), "{error}");
+        assert!(error.advice().unwrap().contains("do it again"), "{error}");
     }
 }

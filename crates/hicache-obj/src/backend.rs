@@ -1,6 +1,6 @@
 //! An S3 store seen through one namespace: batches become jobs.
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, MORE_TIME};
 use crate::crew::{Alarm, Crew, Job, Lane};
 use crate::known::{Known, Standing};
 use crate::leading::Asking;
@@ -233,7 +233,10 @@ fn ask(
 }
 
 fn late() -> Error {
-    Error::new(ErrorKind::Timeout, "wait for service").why("the batch's deadline passed").retryable()
+    Error::new(ErrorKind::Timeout, "wait for service")
+        .why("the batch's deadline passed")
+        .fix(MORE_TIME)
+        .retryable()
 }
 
 impl StorageBackend for ObjBackend {

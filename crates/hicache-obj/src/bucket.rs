@@ -19,6 +19,10 @@ const FORBIDDEN_MANY: u64 = 16;
 /// How long credentials may take to be had when the store is opened.
 const CREDENTIALS_WAIT: Duration = Duration::from_secs(10);
 
+/// What helps where a deadline passed.
+pub(crate) const MORE_TIME: &str =
+    "a longer deadline, fewer bytes under way (smaller batches, or another concurrency), or a faster service";
+
 /// A bucket, or a part of one, at a service.
 #[derive(Debug)]
 pub(crate) struct Bucket {
@@ -257,8 +261,9 @@ impl Bucket {
             Kind::Stalled => {
                 error = error.with("endpoint", self.service());
                 error = error.with("read_timeout", format_args!("{:?}", self.options.read_timeout));
+                error = error.fix("check the service and the network to it, or raise read_timeout");
             }
-            Kind::Late => error = error.with("endpoint", self.service()),
+            Kind::Late => error = error.with("endpoint", self.service()).fix(MORE_TIME),
             _ => (),
         }
         let later = matches!(

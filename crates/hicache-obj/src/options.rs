@@ -3,7 +3,7 @@
 use crate::place::Endpoint;
 use hicache_core::{
     CommonOptions, Error, ErrorKind, OptionSpec, Result, StoreOptions, parse_bool, parse_count,
-    parse_duration, parse_size,
+    parse_duration, parse_path, parse_size,
 };
 use std::fmt;
 use std::num::NonZeroU32;
@@ -445,10 +445,6 @@ pub(crate) fn parse_region(text: &str) -> std::result::Result<String, String> {
         return Err("a region is letters, digits and dashes, as in eu-central-1".to_string());
     }
     Ok(text.to_string())
-}
-
-fn parse_path(text: &str) -> std::result::Result<PathBuf, String> {
-    if text.is_empty() { Err("it is empty".to_string()) } else { Ok(text.into()) }
 }
 
 fn parse_word(text: &str) -> std::result::Result<String, String> {

@@ -5,7 +5,7 @@ use crate::ledger::Ledger;
 use crate::options::TierOptions;
 use crate::queue::Slots;
 use crate::store::{Carried, Tiers, closed};
-use crate::tier::{Half, Place, Verdict, is_final};
+use crate::tier::{Half, Left, Place, Verdict, is_final};
 use crate::{reads, removal, writes};
 use hicache_core::{
     Call, Capabilities, Counters, Deadline, Error, ErrorKind, Get, LeadingRun, Namespace, Outcomes, Page,
@@ -161,9 +161,10 @@ impl View {
         answers.into_iter().map(|answer| answer.map_err(|error| in_time(error).with("tier", name))).collect()
     }
 
-    /// Counts an item that one tier failed and the other did.
-    pub(crate) fn degraded(&self) {
+    /// Counts an item that the tier at `place` left to the other.
+    pub(crate) fn degraded(&self, place: Place, what: Left) {
         Counters::add(&self.counters.degraded, 1);
+        self.half(place).tier.left(what);
     }
 
     fn count_errors<T>(&self, answers: &[Result<T>]) {

@@ -1,7 +1,7 @@
 //! Gets and questions: the first tier, then the second for what the first has not.
 
 use crate::backend::{BEFORE_OTHER, LAST, View, both_failed};
-use crate::tier::{Place, is_final};
+use crate::tier::{Left, Place, is_final};
 use crate::writes::{self, Staged};
 use hicache_core::{
     Call, Counters, Error, Get, HostPool, LeadingRun, Loan, Page, PageKey, PageMut, Pending, Result,
@@ -149,11 +149,11 @@ fn after_second<T>(view: &View, fault: Option<Error>, answer: Result<Option<T>>)
         (_, Err(error)) if is_final(&error) => Err(error),
         (None, Ok(answer)) => Ok(answer),
         (Some(_), Ok(answer)) => {
-            view.degraded();
+            view.degraded(Place::First, Left::Answer);
             Ok(answer)
         }
         (None, Err(_)) => {
-            view.degraded();
+            view.degraded(Place::Second, Left::Answer);
             Ok(None)
         }
         (Some(first), Err(second)) => Err(both_failed(first, second)),
@@ -220,7 +220,7 @@ pub(crate) async fn leading_run(view: Arc<View>, keys: Vec<PageKey>, call: Call)
     };
     let mut fault = |place: usize| std::mem::replace(&mut of_first[left[place]], Ok(true)).err();
     for _ in (0..of_second.len).filter_map(&mut fault) {
-        view.degraded();
+        view.degraded(Place::First, Left::Answer);
     }
     if of_second.len == left.len() {
         return LeadingRun { len: end, error };

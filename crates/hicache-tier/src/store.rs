@@ -97,11 +97,13 @@ impl TierStore {
 }
 
 fn open(location: &str, mut options: StoreOptions) -> Result<Arc<dyn Store>> {
-    let invalid = |why: String| Error::new(ErrorKind::InvalidConfig, "open store").why(why);
+    // A registry refuses a store whose tiers are not named before it comes here.
     let mut tier = |spec: &OptionSpec| {
         options.take_store(spec).ok_or_else(|| {
-            invalid(format!("the option {} names no store", spec.name))
-                .fix("write tier:?first=URL&second=URL, with % in a URL as %25, ? as %3F and & as %26")
+            Error::new(ErrorKind::InvalidConfig, "open store")
+                .why("nobody says how a tier is opened")
+                .with("tier", spec.name)
+                .fix("hand it over with StoreOptions::set_store, or open the store by its URL")
         })
     };
     let tiers = (tier(&FIRST), tier(&SECOND));

@@ -37,11 +37,24 @@ struct State {
     failures: u32,
     /// While it is lost, when it is asked next whether it is back.
     probe_at: Option<Instant>,
-    /// Items that it could not answer.
+    /// Items that were asked of it and failed.
     faults: u64,
+    /// Pages that the other tier took and this one did not.
+    lacks: u64,
+    /// Items that the other tier answered and this one did not.
+    unanswered: u64,
     last: Option<Error>,
     /// That it is lost is in the log.
     told: bool,
+}
+
+/// What a tier left to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// To store a page.
+    Page,
+    /// To answer.
+    Answer,
 }
 
 /// Whether a batch goes to a tier.
@@ -59,6 +72,13 @@ impl Place {
         match self {
             Self::First => "first",
             Self::Second => "second",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
         }
     }
 
@@ -120,6 +140,15 @@ impl Tier {
         }
     }
 
+    /// The other did for an item what this one did not, also where it is lost and was not asked.
+    pub(crate) fn left(&self, what: Left) {
+        let mut state = self.lock();
+        match what {
+            Left::Page => state.lacks += 1,
+            Left::Answer => state.unanswered += 1,
+        }
+    }
+
     /// Says once that it is lost. Of a store that is not open yet, whoever could not open it has said so.
     fn tell_lost(&self, error: &Error) {
         let told = std::mem::replace(&mut self.lock().told, true);
@@ -174,17 +203,38 @@ impl Tier {
             });
         }
         let state = self.lock();
-        if let Some(last) = state.last.as_ref().filter(|_| state.faults > 0) {
+        if let Some(last) = &state.last {
             let lost = if state.probe_at.is_some() { "it is lost; " } else { "" };
-            let (count, were) = (state.faults, if state.faults == 1 { "item was" } else { "items were" });
-            let why = format!("{lost}{count} {were} not answered by it; the last: {last}");
-            all.push(Fallback { what, why });
+            let missed = state.missed(self.place.other().name());
+            all.push(Fallback { what, why: format!("{lost}{missed}; the last error: {last}") });
         }
         all
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What it did not do, by what the other tier did: the items that
+    /// [`Stats::degraded`](hicache_core::Stats::degraded) counts, over all namespaces.
+    fn missed(&self, other: &str) -> String {
+        let many = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let lacks = match self.lacks {
+            0 => None,
+            1 => Some(format!("1 page was taken by the {other} tier only, and is not in this one")),
+            count => {
+                Some(format!("{count} pages were taken by the {other} tier only, and are not in this one"))
+            }
+        };
+        let unanswered = (self.unanswered > 0)
+            .then(|| format!("{} answered by the {other} tier alone", many(self.unanswered, "item")));
+        match (lacks, unanswered) {
+            (Some(lacks), Some(unanswered)) => format!("{lacks}; {unanswered}"),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => format!("{} failed", many(self.faults, "item")),
+        }
     }
 }
 

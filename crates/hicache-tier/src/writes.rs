@@ -4,7 +4,7 @@ use crate::backend::{BEFORE_OTHER, LAST, View, both_failed};
 use crate::ledger::UnderWay;
 use crate::options::Write;
 use crate::queue::{Share, Slot};
-use crate::tier::{Place, is_final};
+use crate::tier::{Left, Place, is_final};
 use hicache_core::{
     Call, Counters, Deadline, Error, Loan, Outcomes, Page, PageKey, Pending, Priority, Put, Result,
     StorageBackend, Stored,
@@ -191,8 +191,12 @@ fn both(view: &View, first: Result<Stored>, second: Result<Stored>) -> Result<St
         (Ok(Stored::Written), Ok(Stored::Written)) => Ok(Stored::Written),
         (Ok(_), Ok(_)) => Ok(Stored::Present),
         (Err(error), _) | (_, Err(error)) if is_final(&error) => Err(error),
-        (Ok(stored), Err(_)) | (Err(_), Ok(stored)) => {
-            view.degraded();
+        (Ok(stored), Err(_)) => {
+            view.degraded(Place::Second, Left::Page);
+            Ok(stored)
+        }
+        (Err(_), Ok(stored)) => {
+            view.degraded(Place::First, Left::Page);
             Ok(stored)
         }
         (Err(first), Err(second)) => Err(both_failed(first, second)),

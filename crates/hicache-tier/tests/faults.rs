@@ -111,6 +111,37 @@ fn a_lost_second_tier_degrades_and_fails_nothing_but_removals() {
     }
 }
 
+/// What a tier says of itself, and what is counted: of as many items, also of those that it was not asked for any more.
+#[test]
+fn a_tier_that_dies_tells_how_many_pages_it_lacks_and_the_counter_says_the_same() {
+    let why = |view: &View, what: &str| {
+        let health = view.store.health();
+        let found = health.fallbacks.iter().find(|one| one.what == what);
+        found.unwrap_or_else(|| panic!("{what}: {health:?}")).why.clone()
+    };
+    for (place, other, first, second) in
+        [("second tier", "first", memory(), lost()), ("first tier", "second", lost(), memory())]
+    {
+        let view = view(first, second, TierOptions::default());
+        let keys = pages::keys(0..40);
+        // One batch a page: after three of them it is lost, and the others go without it.
+        keys.iter().for_each(|key| view.write(&[*key]));
+        let stats = view.backend.stats();
+        assert_eq!((stats.degraded, stats.written), (40, 40), "{stats:?}");
+        let told = why(&view, place);
+        let lacks =
+            format!("it is lost; 40 pages were taken by the {other} tier only, and are not in this one;");
+        assert!(told.starts_with(&lacks) && told.contains("the medium is gone"), "{told}");
+        // Questions that the other answers alone, of a namespace of its own, and counted there.
+        let named = View::of(&view.store, "other", pages::two_planes(), 4);
+        assert_eq!(named.exists(&pages::keys(50..53)), [false; 3]);
+        assert_eq!(named.backend.stats().degraded, 3);
+        let told = why(&view, place);
+        assert!(told.contains(&format!("; 3 items answered by the {other} tier alone;")), "{told}");
+        view.rest();
+    }
+}
+
 #[test]
 fn two_lost_tiers_are_an_error_that_names_both() {
     let view = view(lost(), lost(), TierOptions::default());

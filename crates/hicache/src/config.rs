@@ -249,9 +249,10 @@ impl ConfigFile {
     }
 
     /// Refuses a section that is of no store of `registry`, and in any section an option that its store does not have.
-    /// Of options at top level, what no store has is refused.
+    /// Of options at top level, what no store has is refused. Sections of kinds of store that `registry` leaves out are
+    /// passed over.
     pub(crate) fn check(&self, registry: &StoreRegistry) -> Result<()> {
-        for section in &self.sections {
+        for section in self.sections.iter().filter(|section| section.left_out(registry).is_none()) {
             let meant = |factory: &&StoreFactory| {
                 section.scheme.as_deref().is_none_or(|scheme| scheme == factory.scheme)
             };
@@ -266,12 +267,15 @@ impl ConfigFile {
         Ok(())
     }
 
+    /// The sections of kinds of store that `registry` leaves out, each with what mends that.
+    pub(crate) fn passed_over(&self, registry: &StoreRegistry) -> impl Iterator<Item = (String, String)> {
+        self.sections.iter().filter_map(|section| {
+            let (scheme, fix) = (section.scheme.as_deref()?, section.left_out(registry)?);
+            Some((format!("{}: {scheme}", self.path), fix))
+        })
+    }
+
     fn unknown(&self, key: &str, registry: &StoreRegistry) -> Error {
-        if let Some((scheme, feature)) = registry.left_out().find(|(scheme, _)| *scheme == key) {
-            return invalid(&self.path, "it has options of a kind of store that this build leaves out")
-                .with("at", key)
-                .fix(names::in_builds_with(scheme, feature));
-        }
         let schemes: Vec<&str> = registry.factories().map(|factory| factory.scheme).collect();
         let all = schemes.iter().chain(&[BACKEND]);
         let fix = match names::nearest(all.map(|known| (strsim::jaro_winkler(key, known), known))) {
@@ -298,6 +302,13 @@ impl ConfigFile {
 }
 
 impl Section {
+    /// What mends that it is for a kind of store which `registry` leaves out, if it is.
+    fn left_out(&self, registry: &StoreRegistry) -> Option<String> {
+        let own = self.scheme.as_deref()?;
+        let (scheme, feature) = registry.left_out().find(|(scheme, _)| *scheme == own)?;
+        Some(names::in_builds_with(scheme, feature))
+    }
+
     fn of(path: &str, scheme: String, entries: Vec<(String, Node)>) -> Result<Self> {
         let mut settings = Vec::new();
         for (name, value) in entries {

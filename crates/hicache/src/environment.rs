@@ -27,8 +27,10 @@ const SGLANG: [&str; 6] = [DIRECT_IO, HUGE_PAGE_SIZE, DIRS, DIR, PLUGIN, BUCKET]
 const AUTO: &str = "auto";
 
 /// The variables `HICACHE_<SCHEME>_<OPTION>`, as in `HICACHE_FILE_DIRECT=false`, in upper case. A store reads those
-/// of its own scheme. One that is of no store of this build, or of no option of its store, is refused whatever is
-/// opened; only `HICACHE_TEST_*` is left to the tests.
+/// of its own scheme. One that is of no kind of store, or of no option of its store, is refused whatever is opened;
+/// those of a kind of store that this build leaves out are passed over
+/// ([`Opener::passed_over`](crate::Opener::passed_over)), since builds may share an environment, and `HICACHE_TEST_*`
+/// is left to the tests.
 ///
 /// Of SGLang's variables, these are read, too, where they are set and not empty:
 ///
@@ -55,7 +57,7 @@ impl Environment {
         std::env::vars_os().collect()
     }
 
-    /// Refuses a variable that no store of `registry` reads.
+    /// Refuses a variable that no store of `registry` reads, but for those of kinds of store that it leaves out.
     ///
     /// # Errors
     ///
@@ -63,7 +65,7 @@ impl Environment {
     pub(crate) fn check(&self, registry: &StoreRegistry) -> Result<()> {
         for (name, _) in &self.0 {
             let ours = name.strip_prefix(PREFIX).filter(|ours| !ours.starts_with(OF_TESTS));
-            let Some(ours) = ours else { continue };
+            let Some(ours) = ours.filter(|ours| left_out(ours, registry).is_none()) else { continue };
             let read = registry.factories().find_map(|factory| {
                 let option = ours.strip_prefix(&factory.scheme.to_ascii_uppercase())?.strip_prefix('_')?;
                 Some((factory, option.to_ascii_lowercase()))
@@ -72,6 +74,12 @@ impl Environment {
             names::check(&[factory], Source::Env(name.clone()), &option)?;
         }
         Ok(())
+    }
+
+    /// The variables of kinds of store that `registry` leaves out, each with what mends that.
+    pub(crate) fn passed_over(&self, registry: &StoreRegistry) -> impl Iterator<Item = (String, String)> {
+        let ours = self.0.iter().filter_map(|(name, _)| Some((name, name.strip_prefix(PREFIX)?)));
+        ours.filter_map(|(name, ours)| Some((name.clone(), left_out(ours, registry)?)))
     }
 
     /// Sets what the variables of `scheme` say.
@@ -202,16 +210,17 @@ impl FromIterator<(OsString, OsString)> for Environment {
     }
 }
 
-fn unknown(name: &str, ours: &str, registry: &StoreRegistry) -> Error {
+/// What mends that a variable is for a kind of store which `registry` leaves out, if it is. `ours` is what follows the
+/// prefix.
+fn left_out(ours: &str, registry: &StoreRegistry) -> Option<String> {
     let is_of = |scheme: &str| {
         ours.strip_prefix(&scheme.to_ascii_uppercase()).is_some_and(|option| option.starts_with('_'))
     };
-    if let Some((scheme, feature)) = registry.left_out().find(|(scheme, _)| is_of(scheme)) {
-        return Error::new(ErrorKind::InvalidConfig, "read environment")
-            .why("it is for a kind of store that this build leaves out")
-            .with("variable", name)
-            .fix(names::in_builds_with(scheme, feature));
-    }
+    let (scheme, feature) = registry.left_out().find(|(scheme, _)| is_of(scheme))?;
+    Some(names::in_builds_with(scheme, feature))
+}
+
+fn unknown(name: &str, ours: &str, registry: &StoreRegistry) -> Error {
     let all = registry.factories().flat_map(|factory| {
         names::options(factory).map(|spec| {
             let option = spec.name.to_ascii_uppercase();

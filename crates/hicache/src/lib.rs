@@ -135,6 +135,6 @@ pub use hicache_core::{
     Registrar, Registration, Reply, ReservedPages, Restorable, Result, STORAGE_BATCH_SIZE, Scan, Shortage,
     Sidecar, Source, State, Stats, StorageBackend, StorageBackendExt, Store, StoreExt, StoreFactory,
     StoreOptions, StoreRegistry, Stored, Strides, UsablePrefix, Visitor, get_allocator_type, namespace_seed,
-    parse_bool, parse_count, parse_duration, parse_size, replies, split_budget, usable_prefix,
+    parse_bool, parse_count, parse_duration, parse_path, parse_size, replies, split_budget, usable_prefix,
 };
 pub use opener::{Opener, TierPlace, memory_available, open, registry};

@@ -71,7 +71,15 @@ impl Opener {
     /// that is unknown or malformed, naming the source that set it; and what opening the store meets.
     pub fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
         let (factory, _) = self.registry.factory(url)?;
-        self.registry.open_with(url, self.beside(factory.scheme)?, &|scheme| self.beside_tier(scheme))
+        let options = self.beside(factory.scheme)?;
+        for (place, fix) in self.passed_over() {
+            tracing::info!(
+                place,
+                fix,
+                "an option of a kind of store that this build leaves out is passed over"
+            );
+        }
+        self.registry.open_with(url, options, &|scheme| self.beside_tier(scheme))
     }
 
     /// The store that is meant where no URL is given: that of the configuration file, else one of the kind that
@@ -141,20 +149,42 @@ impl Opener {
         if factory.scheme == scheme { self.registry.location(url).map(Some) } else { Ok(None) }
     }
 
-    /// Checks the location, if there is one, and every option that the store at `url` would be opened with, and touches
-    /// nothing.
+    /// Checks every option that the store at `url` would be opened with, its location and its tiers, and touches
+    /// nothing. Of a URL that names a kind of store and nothing else, as `s3:` does, only the options.
     ///
     /// # Errors
     ///
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) as [`Opener::open`] would have it.
     pub fn check(&self, url: &str) -> Result<()> {
+        let (factory, rest) = self.registry.factory(url)?;
+        if !rest.is_empty() {
+            return self.check_place(url);
+        }
+        let options = self.beside(factory.scheme)?;
+        self.registry.check_options_with(url, options, &|scheme| self.beside_tier(scheme))
+    }
+
+    /// As [`Opener::check`], also of a URL that names a kind of store and nothing else: whether it would be opened, as
+    /// far as can be told without touching anything.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) as [`Opener::open`] would have it.
+    pub fn check_place(&self, url: &str) -> Result<()> {
         let (factory, _) = self.registry.factory(url)?;
         self.registry.check_with(url, self.beside(factory.scheme)?, &|scheme| self.beside_tier(scheme))
     }
 
-    /// Checks the configuration file for itself: its keys, and every option in it, for each kind of store that it has
-    /// a section for and for the one that it names. Where it names none, there must be a kind of store that takes all
-    /// the options at top level.
+    /// What the environment and the configuration file say of kinds of store that this build leaves out: its place, and
+    /// what mends that it is passed over. [`Opener::open`] logs it.
+    pub fn passed_over(&self) -> Vec<(String, String)> {
+        let of_file = self.config.iter().flat_map(|config| config.passed_over(&self.registry));
+        self.environment.passed_over(&self.registry).chain(of_file).collect()
+    }
+
+    /// Checks the configuration file for itself: its keys, and every option in it, for each kind of store of this build
+    /// that it has a section for and for the one that it names. Where it names none, there must be a kind of store that
+    /// takes all the options at top level.
     ///
     /// # Errors
     ///
@@ -164,11 +194,11 @@ impl Opener {
         let alone = Self { environment: Environment::default(), flags: Vec::new(), ..self.clone() };
         config.check(&self.registry)?;
         if let Some(url) = config.backend() {
-            self.registry.location(url)?;
-            alone.check(url)?;
+            alone.check_place(url)?;
         }
         for scheme in config.schemes() {
             match (scheme, config.backend()) {
+                (Some(scheme), _) if self.registry.left_out().any(|(absent, _)| absent == scheme) => (),
                 (Some(scheme), _) => alone.check(&format!("{scheme}:"))?,
                 (None, None) => alone.check_any()?,
                 (None, Some(_)) => (),
@@ -254,7 +284,8 @@ impl Opener {
     }
 
     /// Refuses what no store reads, of whichever store it is meant to be: a section or an option of the configuration
-    /// file, a variable of the environment. [`Opener::open`] does so first.
+    /// file, a variable of the environment. What is for a kind of store that this build leaves out is passed over.
+    /// [`Opener::open`] does so first.
     ///
     /// # Errors
     ///

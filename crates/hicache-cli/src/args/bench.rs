@@ -1,6 +1,6 @@
 //! Flags of `hicache bench`.
 
-use super::{Place, parse_order, parse_page_len};
+use super::{Place, parse_order, parse_page_len, path};
 use clap::{Args, Subcommand, ValueEnum};
 use hicache::{PageOrder, parse_size};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -17,11 +17,10 @@ pub(crate) enum Bench {
     /// stores new keys over reused space: in the format files it removes a batch and writes another. Latencies are
     /// those of a batch. CPU is that of this process, over the step alone.
     File(BenchFile),
-    /// An S3 store: write, read and exists
+    /// An S3 store: write, read and exists (in builds with the feature obj)
     ///
     /// Calls of --batch pages overlap, so that --concurrency requests are always under way. What was written is removed
     /// at the end. Latencies are those of a call. CPU is that of this process, over the step alone.
-    #[cfg(feature = "obj")]
     Obj(BenchObj),
     /// Page keys: how many a second one core makes
     Keys(BenchKeys),
@@ -35,7 +34,7 @@ pub(crate) struct BenchFile {
     #[command(flatten)]
     pub(crate) place: Place,
     /// Make the fresh store in this directory
-    #[arg(long, value_name = "DIR", conflicts_with = "backend")]
+    #[arg(long, value_name = "DIR", conflicts_with = "backend", value_parser = path())]
     pub(crate) dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) options: StoreFlags,
@@ -61,7 +60,7 @@ pub(crate) struct BenchFile {
     #[arg(long, default_value = "cold")]
     pub(crate) cache: Cache,
     /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) html: Option<PathBuf>,
 }
 
@@ -120,8 +119,11 @@ pub(crate) enum Cache {
 }
 
 /// `bench obj`.
-#[cfg(feature = "obj")]
 #[derive(Args, Debug)]
+#[cfg_attr(
+    not(feature = "obj"),
+    allow(dead_code, reason = "a build without S3 only says how to get one that has")
+)]
 pub(crate) struct BenchObj {
     #[command(flatten)]
     pub(crate) place: Place,
@@ -141,7 +143,7 @@ pub(crate) struct BenchObj {
     #[arg(long)]
     pub(crate) checksum: Option<Switch>,
     /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) html: Option<PathBuf>,
 }
 
@@ -152,7 +154,7 @@ pub(crate) struct BenchKeys {
     #[arg(long, value_name = "N", default_value = "0.5", value_parser = parse_seconds)]
     pub(crate) seconds: Duration,
     /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) html: Option<PathBuf>,
 }
 
@@ -163,7 +165,7 @@ pub(crate) struct BenchAlloc {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     pub(crate) bytes: u64,
     /// Also write a report with plots to this file, over what is there; it needs nothing from elsewhere
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) html: Option<PathBuf>,
 }
 

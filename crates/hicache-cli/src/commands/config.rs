@@ -2,7 +2,7 @@
 
 use crate::args::{Config, ConfigShow};
 use crate::failure::{Ending, Result};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::session::{self, Absent};
 use hicache::{ConfigFile, EffectiveOption, Opener};
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ pub(crate) fn run(args: &Config, output: &mut Output) -> Result {
 fn check(file: &Path, output: &mut Output) -> Result {
     let opener = Opener { config: Some(ConfigFile::read(file)?), ..Opener::default() };
     opener.check_config()?;
+    tell_passed_over(&opener, output);
     // A plugin whose bucket a variable is to say names none.
     let backend = opener.url().ok().flatten().map(|url| opener.registry.redact(&url));
     if output.is_json() {
@@ -39,6 +40,7 @@ fn show(args: &ConfigShow, output: &mut Output) -> Result {
         None => opener.url()?.unwrap_or_else(|| DEFAULT_STORE.to_owned()),
     };
     let mut options = opener.effective(&url)?;
+    tell_passed_over(&opener, output);
     if args.all {
         options.retain(|option| option.tier.is_none());
         let (named, _) = opener.registry.factory(&url)?;
@@ -66,6 +68,13 @@ fn show(args: &ConfigShow, output: &mut Output) -> Result {
         output.line(format_args!("       {:<width$}  {}; {}", "", spec.about, spec.kind))?;
     }
     Ok(Ending::Done)
+}
+
+/// What is set and no store of this build reads.
+fn tell_passed_over(opener: &Opener, output: &Output) {
+    for (place, fix) in opener.passed_over().iter().filter(|_| !output.is_quiet()) {
+        output::note(format_args!("note: {place} is passed over: {fix}"));
+    }
 }
 
 /// One option as JSON. A repeated option that is set to several values is a list.

@@ -4,7 +4,9 @@ use crate::args::Place;
 use crate::failure::{Ending, Failure, Result};
 use crate::output::Output;
 use crate::session;
-use hicache::{Machine, Opener};
+#[cfg(feature = "file")]
+use hicache::file::FileOptions;
+use hicache::{CommonOptions, Machine, Opener};
 use serde::Serialize;
 use serde_json::json;
 use std::borrow::Cow;
@@ -27,6 +29,9 @@ struct Check {
     found: String,
     wanted: String,
     fix: String,
+    /// Nobody asked for it: it is told, and cannot be missed.
+    #[serde(skip)]
+    unasked: bool,
 }
 
 /// A store to look at, which may be one of those that another is made of.
@@ -40,14 +45,29 @@ struct Looked {
     shown: String,
     url: String,
     options: hicache::StoreOptions,
-    /// The directory that a file store would use; `None` for other stores.
-    folder: Option<PathBuf>,
+    /// The directories that a file store would use, in their order; none of other stores.
+    folders: Vec<Folder>,
+}
+
+/// A directory of a file store.
+struct Folder {
+    /// Absolute.
+    path: PathBuf,
+    /// Of further ones, what their rows' names begin with: `dir1.`.
+    prefix: String,
 }
 
 impl Check {
     /// What is as wanted needs no fix.
     fn new(name: &'static str, ok: bool, found: String, wanted: String, fix: String) -> Self {
-        Self { name: name.into(), ok, found, wanted, fix: if ok { String::new() } else { fix } }
+        let fix = if ok { String::new() } else { fix };
+        Self { name: name.into(), ok, found, wanted, fix, unasked: false }
+    }
+
+    /// What nobody asked for, by `option`.
+    fn unasked(name: &'static str, found: String, option: &str) -> Self {
+        let wanted = format!("nothing: the option {option} does not ask for it");
+        Self { unasked: true, ..Self::new(name, true, found, wanted, String::new()) }
     }
 }
 
@@ -58,41 +78,34 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
         Some(url) => looked_at(&opener, url)?,
         None => vec![Looked::at(&opener, None, session::default_url()?, opener.options("file:")?)?],
     };
-    let mut rows: Vec<Vec<Check>> = stores.iter().map(|_| Vec::new()).collect();
-    let mut of_machine = Vec::new();
-    for (store, checks) in stores.iter().zip(&mut rows) {
-        if let Some(folder) = store.nearest() {
-            directory::files(folder, checks);
-            directory::space(folder, checks);
-        }
-        #[cfg(feature = "obj")]
-        service::rows(&opener, store, checks)?;
-        if let Some(tier) = store.tier {
-            checks.iter_mut().for_each(|check| check.name = format!("{tier}.{}", check.name).into());
-        }
+    let mut asked = Vec::new();
+    for store in &stores {
+        asked.push(CommonOptions::take(&mut store.options.clone())?.huge_pages);
     }
+    let rows = stores.iter().map(|store| store.rows(&opener)).collect::<Result<Vec<Rows>>>()?;
+    let mut of_machine = Vec::new();
     #[cfg(feature = "file")]
     rings::rows(&mut of_machine);
-    memory::rows(&Machine::default(), &mut of_machine);
+    memory::rows(&Machine::default(), &asked, &mut of_machine);
     limits::rows(&mut of_machine);
     if output.is_json() {
-        let checks: Vec<Check> = rows.into_iter().flatten().chain(of_machine).collect();
+        let of_stores = rows.into_iter().flatten().flat_map(|(_, checks)| checks);
+        let checks: Vec<Check> = of_stores.chain(of_machine).collect();
         output.document(&json!({ "checks": checks }))?;
         return Ok(Ending::Done);
     }
-    let width = rows.iter().flatten().chain(&of_machine).map(|check| check.name.len()).max().unwrap_or(0);
-    for (store, checks) in stores.iter().zip(rows) {
+    let of_stores = rows.iter().flatten().flat_map(|(_, checks)| checks);
+    let width = of_stores.chain(&of_machine).map(|check| check.name.len()).max().unwrap_or(0);
+    for (store, rows) in stores.iter().zip(rows) {
         if let Some(tier) = store.tier {
             output.line(format_args!("{tier} tier {}", store.shown))?;
         }
-        if let (Some(wanted), Some(folder)) = (&store.folder, store.nearest()) {
-            output.line(if wanted == folder {
-                format!("directory {}", folder.display())
-            } else {
-                format!("nearest existing directory {} (for {})", folder.display(), wanted.display())
-            })?;
+        for (heading, checks) in rows {
+            if let Some(heading) = heading {
+                output.line(heading)?;
+            }
+            print(checks, width, output)?;
         }
-        print(checks, width, output)?;
     }
     if stores.iter().any(|store| store.tier.is_some()) {
         output.line("this machine")?;
@@ -101,10 +114,17 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> Result {
     Ok(Ending::Done)
 }
 
+/// The rows of a store, those of each of its directories under a heading.
+type Rows = Vec<(Option<String>, Vec<Check>)>;
+
 /// With names `width` wide.
 fn print(checks: Vec<Check>, width: usize, output: &mut Output) -> Result<()> {
     for check in checks {
-        let mark = if check.ok { "ok  " } else { "MISS" };
+        let mark = match (check.ok, check.unasked) {
+            (true, true) => "info",
+            (true, false) => "ok  ",
+            (false, _) => "MISS",
+        };
         let Check { name, found, wanted, fix, .. } = &check;
         output.line(format_args!("{mark} {name:<width$} {found} (wanted: {wanted})"))?;
         if !check.ok {
@@ -116,12 +136,12 @@ fn print(checks: Vec<Check>, width: usize, output: &mut Output) -> Result<()> {
 
 /// The store at `url`, or those that it is made of: each as if it were given alone.
 fn looked_at(opener: &Opener, url: String) -> Result<Vec<Looked>> {
+    opener.check_place(&url)?;
     let tiers = opener.tiers(&url)?;
     if tiers.is_empty() {
         let options = opener.options(&url)?;
         return Ok(vec![Looked::at(opener, None, url, options)?]);
     }
-    opener.check(&url)?;
     tiers.into_iter().map(|tier| Looked::at(opener, Some(tier.name), tier.url, tier.options)).collect()
 }
 
@@ -132,14 +152,69 @@ impl Looked {
         url: String,
         options: hicache::StoreOptions,
     ) -> Result<Self> {
-        let folder = session::folder_of(&url)?.map(|folder| {
-            std::path::absolute(&folder).map_err(Failure::file(format!("look at {}", folder.display())))
-        });
-        Ok(Self { tier, shown: opener.registry.redact(&url), folder: folder.transpose()?, url, options })
+        let mut folders: Vec<Folder> = Vec::new();
+        if let Some(first) = session::folder_of(&url)? {
+            folders.push(Folder::new(&first, String::new())?);
+            #[cfg(feature = "file")]
+            for (further, number) in FileOptions::from_options(options.clone())?.dirs.iter().zip(1..) {
+                folders.push(Folder::new(further, format!("dir{number}."))?);
+            }
+        }
+        Ok(Self { tier, shown: opener.registry.redact(&url), folders, url, options })
     }
 
-    /// What is there of its directory.
+    /// What is found of it.
+    #[cfg_attr(
+        not(all(feature = "file", feature = "obj")),
+        allow(unused_variables, reason = "each kind of store is asked for something of its own")
+    )]
+    fn rows(&self, opener: &Opener) -> Result<Rows> {
+        let mut rows: Rows = Vec::new();
+        for (index, folder) in self.folders.iter().enumerate() {
+            let mut checks = Vec::new();
+            #[cfg(feature = "file")]
+            checks.extend(directory::store(&self.folders, index));
+            if let Some(nearest) = folder.nearest() {
+                directory::files(nearest, &mut checks);
+                directory::space(nearest, &mut checks);
+            }
+            checks
+                .iter_mut()
+                .for_each(|check| check.name = format!("{}{}", folder.prefix, check.name).into());
+            rows.push((folder.heading(), checks));
+        }
+        #[cfg(feature = "obj")]
+        {
+            let mut checks = Vec::new();
+            service::rows(opener, self, &mut checks)?;
+            rows.push((None, checks));
+        }
+        if let Some(tier) = self.tier {
+            let checks = rows.iter_mut().flat_map(|(_, checks)| checks);
+            checks.for_each(|check| check.name = format!("{tier}.{}", check.name).into());
+        }
+        Ok(rows)
+    }
+}
+
+impl Folder {
+    fn new(path: &Path, prefix: String) -> Result<Self> {
+        let absolute = std::path::absolute(path);
+        let path = absolute.map_err(Failure::file(format!("look at {}", path.display())))?;
+        Ok(Self { path, prefix })
+    }
+
+    /// What is there of it.
     fn nearest(&self) -> Option<&Path> {
-        self.folder.as_ref()?.ancestors().find(|folder| folder.exists())
+        self.path.ancestors().find(|folder| folder.exists())
+    }
+
+    fn heading(&self) -> Option<String> {
+        let (wanted, nearest) = (self.path.display(), self.nearest()?);
+        Some(if nearest == self.path {
+            format!("directory {wanted}")
+        } else {
+            format!("nearest existing directory {} (for {wanted})", nearest.display())
+        })
     }
 }

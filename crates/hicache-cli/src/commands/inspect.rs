@@ -28,16 +28,28 @@ pub(crate) fn list(args: &Inspect, output: &mut Output) -> Result {
                 output.bytes(b"}\n")?;
             }
             Err(_) => (),
-            Ok(()) => output.bytes(if first { b"{\"keys\":[]}\n" } else { b"]}\n" })?,
+            Ok(unreadable) => {
+                output.bytes(if first { b"{\"keys\":[]" } else { b"]" })?;
+                if *unreadable > 0 {
+                    output.bytes(format!(",\"unreadable\":{unreadable}").as_bytes())?;
+                }
+                output.bytes(b"}\n")?;
+            }
         }
     }
-    listed.map(|()| Ending::Done)
+    listed.map(ending)
 }
 
-fn list_pages(session: &Session, args: &Inspect, output: &mut Output, first: &mut bool) -> Result<()> {
+/// Returns how many places could not be read.
+fn list_pages(session: &Session, args: &Inspect, output: &mut Output, first: &mut bool) -> Result<u64> {
     let now = SystemTime::now();
     let scan = Scan { namespace: only(session, args)?, ..Scan::default() };
+    if !output.is_json() && !output.is_quiet() {
+        output.line(format_args!("store {} (key, bytes, namespace, age)", session.url()))?;
+    }
+    let mut unreadable = 0;
     walk(session, &scan, |found| {
+        unreadable += u64::from(tell_unreadable(&found));
         let Some(key) = found.key.filter(|_| found.state == State::Listed) else { return Ok(()) };
         let written = found.written.and_then(|written| now.duration_since(written).ok());
         let age = written.map_or(0.0, |age| age.as_secs_f64());
@@ -49,16 +61,31 @@ fn list_pages(session: &Session, args: &Inspect, output: &mut Output, first: &mu
         output.json(&json!({
             "key": key.to_string(), "namespace": &*found.namespace, "bytes": found.len, "age_seconds": age,
         }))
-    })
+    })?;
+    Ok(unreadable)
+}
+
+/// Whether pages may be there that nobody can say anything of, which is told.
+fn tell_unreadable(found: &Found) -> bool {
+    let State::Unreadable(why) = &found.state else { return false };
+    output::note(format_args!("unreadable: {}: {why}", found.place));
+    true
+}
+
+fn ending(unreadable: u64) -> Ending {
+    if unreadable == 0 { Ending::Done } else { Ending::Failed }
 }
 
 pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
-    let stat = Session::open(&args.place, Absent::Refuse)?.run(|session| {
+    let mut session = Session::open(&args.place, Absent::Refuse)?;
+    let url = session.url();
+    let (stat, unreadable) = session.run(|session| {
         let only = only(session, args)?;
-        let (mut pages, mut bytes, mut files) = (0_u64, 0_u64, 0_u64);
+        let (mut pages, mut bytes, mut files, mut unreadable) = (0_u64, 0_u64, 0_u64, 0_u64);
         let scan = Scan { namespace: only, ..Scan::default() };
         walk(session, &scan, |found| {
             files += 1;
+            unreadable += u64::from(tell_unreadable(&found));
             if found.state == State::Listed {
                 pages += 1;
                 bytes += found.len;
@@ -73,39 +100,49 @@ pub(crate) fn stat(args: &Inspect, output: &mut Output) -> Result {
         if let Some(available) = health.available_len {
             stat["capacity_bytes"] = Value::from(bytes + available);
         }
-        Ok(stat)
+        if unreadable > 0 {
+            stat["unreadable"] = Value::from(unreadable);
+        }
+        Ok((stat, unreadable))
     })?;
     if output.is_json() {
         output.document(&stat)?;
-        return Ok(Ending::Done);
+        return Ok(ending(unreadable));
     }
     let size = |name: &str| stat[name].as_u64().map_or("unknown".to_owned(), |bytes| Size(bytes).to_string());
+    output.line(format_args!("store       {url}"))?;
     output.line(format_args!("pages       {}", stat["pages"]))?;
     output.line(format_args!("bytes       {}", size("bytes")))?;
     output.line(format_args!("room        {} (bytes + free space)", size("capacity_bytes")))?;
     output.line(format_args!("namespaces  {}", stat["namespaces"]))?;
     output.line(format_args!("files       {}", stat["files"]))?;
     output.line(format_args!("format      {}", stat["format"].as_str().unwrap_or_default()))?;
-    Ok(Ending::Done)
+    Ok(ending(unreadable))
 }
 
 pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
     let (mut ok, mut wrong, mut torn, mut orphans, mut unverified) = (0, 0, 0, 0, 0);
     let (mut unreadable, mut repaired) = (0, 0_u64);
-    let walked = Session::open(&args.inspect.place, Absent::Refuse)?.run(|session| {
+    // Pages that cannot be read are there all the same; what else cannot be may hold any number.
+    let mut unread_pages = 0_u64;
+    let mut session = Session::open(&args.inspect.place, Absent::Refuse)?;
+    let url = session.url();
+    let walked = session.run(|session| {
         let namespace = only(session, &args.inspect)?;
         let bar = progress::bar(output, None, "pages");
         walk(session, &Scan { namespace, depth: Depth::Contents, repair: args.repair }, |found| {
             bar.inc(1);
             let (count, flaw) = match &found.state {
-                State::Listed | State::Sound => (&mut ok, None),
-                State::Unverified => (&mut unverified, None),
+                State::Sound => (&mut ok, None),
+                // What nobody has read is not sound.
+                State::Listed | State::Unverified => (&mut unverified, None),
                 State::Wrong(why) => (&mut wrong, Some(("wrong", why))),
                 State::Torn(why) => (&mut torn, Some(("torn", why))),
                 State::Orphan(why) => (&mut orphans, Some(("orphan", why))),
                 State::Unreadable(why) => (&mut unreadable, Some(("unreadable", why))),
             };
             *count += 1_u64;
+            unread_pages += u64::from(found.key.is_some() && matches!(found.state, State::Unreadable(_)));
             repaired += u64::from(found.repaired);
             if let Some((what, why)) = flaw {
                 let done = if found.repaired { " (removed)" } else { "" };
@@ -116,13 +153,13 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
         bar.finish_and_clear();
         Ok(())
     });
-    let pages = ok + wrong + torn + unverified;
+    let pages = ok + wrong + torn + unverified + unread_pages;
     // What a walk has found that broke off is found all the same.
     let begun = pages + orphans + unreadable > 0;
     if output.is_json() && (begun || walked.is_ok()) {
         let mut document = json!({
             "pages": pages, "ok": ok, "wrong": wrong, "torn": torn, "orphans": orphans, "unverified": unverified,
-            "repaired": repaired,
+            "unreadable": unreadable, "repaired": repaired,
         });
         if let Err(failure) = &walked {
             document["error"] = failure.document();
@@ -130,9 +167,10 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
         output.document(&document)?;
     } else if begun || walked.is_ok() {
         let so_far = if walked.is_ok() { "" } else { "so far " };
+        output.line(format_args!("store {url}"))?;
         output.line(format_args!(
-            "{so_far}{pages} pages: {ok} ok, {wrong} wrong, {torn} torn, {unverified} unverified; {orphans} orphans; \
-             {repaired} repaired"
+            "{so_far}{pages} pages: {ok} ok, {wrong} wrong, {torn} torn, {unverified} unverified, \
+             {unreadable} unreadable; {orphans} orphans; {repaired} repaired"
         ))?;
     }
     walked?;
@@ -144,12 +182,16 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
 }
 
 pub(crate) fn namespaces(place: &Place, output: &mut Output) -> Result {
-    let rows = Session::open(place, Absent::Refuse)?.run(|session| {
+    let mut session = Session::open(place, Absent::Refuse)?;
+    let url = session.url();
+    let mut unreadable = 0;
+    let rows = session.run(|session| {
         let mut rows = Vec::new();
         for namespace in session.namespaces()? {
             let (mut pages, mut bytes) = (0_u64, 0_u64);
             let scan = Scan { namespace: Some(namespace.digest()), ..Scan::default() };
             walk(session, &scan, |found| {
+                unreadable += u64::from(tell_unreadable(&found));
                 if found.state == State::Listed {
                     pages += 1;
                     bytes += found.len;
@@ -170,6 +212,9 @@ pub(crate) fn namespaces(place: &Place, output: &mut Output) -> Result {
             .collect();
         output.document(&json!({ "namespaces": rows }))?;
     } else {
+        if !output.is_quiet() {
+            output.line(format_args!("store {url} (namespace, pages, bytes, page layout)"))?;
+        }
         for (namespace, pages, bytes) in rows {
             output.line(format_args!(
                 "{}: {pages} pages, {}, {}",
@@ -179,11 +224,13 @@ pub(crate) fn namespaces(place: &Place, output: &mut Output) -> Result {
             ))?;
         }
     }
-    Ok(Ending::Done)
+    Ok(ending(unreadable))
 }
 
 pub(crate) fn drop(args: &Drop, output: &mut Output) -> Result {
-    let dropped = Session::open(&args.place, Absent::Refuse)?.run(|session| {
+    let mut session = Session::open(&args.place, Absent::Refuse)?;
+    let url = session.url();
+    let dropped = session.run(|session| {
         // Only the digest of a namespace says what is cleared, and one without a record has no layout to name.
         let digest = session.digest(&args.namespace)?;
         let namespace = Namespace::recorded(&args.namespace, digest, PageLayout::opaque(1)?);
@@ -200,7 +247,7 @@ pub(crate) fn drop(args: &Drop, output: &mut Output) -> Result {
     if output.is_json() {
         output.document(&json!({ "removed": removed }))?;
     } else {
-        output.line(format_args!("{removed} pages removed"))?;
+        output.line(format_args!("{removed} pages removed, with namespace {:?} of {url}", args.namespace))?;
     }
     Ok(Ending::Done)
 }

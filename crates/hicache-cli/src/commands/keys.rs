@@ -141,20 +141,21 @@ pub(crate) fn exists(args: &Keys, output: &mut Output) -> Result {
 }
 
 pub(crate) fn remove(args: &Keys, output: &mut Output) -> Result {
-    let removed = Session::open(&args.place, Absent::Refuse)?.run(|session| {
-        match session.namespace(&args.namespace)? {
-            None => session.check_whole().map(|()| 0),
-            Some(namespace) => {
-                let outcomes = session.backend(namespace)?.batch_remove(&args.keys, Call::default()).wait();
-                let removed = outcomes.into_iter().collect::<hicache::Result<Vec<bool>>>()?;
-                Ok(removed.into_iter().filter(|removed| *removed).count())
-            }
+    let mut session = Session::open(&args.place, Absent::Refuse)?;
+    let url = session.url();
+    let removed = session.run(|session| match session.namespace(&args.namespace)? {
+        None => session.check_whole().map(|()| 0),
+        Some(namespace) => {
+            let outcomes = session.backend(namespace)?.batch_remove(&args.keys, Call::default()).wait();
+            let removed = outcomes.into_iter().collect::<hicache::Result<Vec<bool>>>()?;
+            Ok(removed.into_iter().filter(|removed| *removed).count())
         }
     })?;
     if output.is_json() {
         output.document(&json!({ "removed": removed }))?;
     } else {
-        output.line(format_args!("{removed} of {} removed", args.keys.len()))?;
+        let (asked, namespace) = (args.keys.len(), &args.namespace);
+        output.line(format_args!("{removed} of {asked} removed from namespace {namespace:?} of {url}"))?;
     }
     Ok(Ending::Done)
 }
@@ -166,7 +167,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let read = if path.as_os_str() == STANDARD {
         io::stdin().take(len_max + 1).read_to_end(&mut bytes)
     } else {
-        File::open(path).and_then(|file| file.take(len_max + 1).read_to_end(&mut bytes))
+        let opened = File::open(path);
+        let file = opened.map_err(|error| Failure::Usage(format!("read {}: {error}", path.display())))?;
+        file.take(len_max + 1).read_to_end(&mut bytes)
     };
     read.map_err(Failure::file(format!("read {}", path.display())))?;
     if bytes.len() as u64 > len_max {

@@ -11,6 +11,8 @@ mod page_keys;
 mod replay;
 
 use crate::args::{Bench, Command};
+#[cfg(not(feature = "obj"))]
+use crate::failure::Failure;
 use crate::failure::Result;
 use crate::output::Output;
 
@@ -22,6 +24,12 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result {
         Command::Bench(Bench::File(args)) => bench::file(&args, output),
         #[cfg(feature = "obj")]
         Command::Bench(Bench::Obj(args)) => bench::obj(&args, output),
+        #[cfg(not(feature = "obj"))]
+        Command::Bench(Bench::Obj(_)) => Err(Failure::Usage(
+            "bench obj measures S3, which this build leaves out: it is in builds with the feature obj, as \
+             `cargo install --path crates/hicache-cli --features full` makes one"
+                .to_owned(),
+        )),
         Command::Bench(Bench::Keys(args)) => bench::keys(&args, output),
         Command::Bench(Bench::Alloc(args)) => bench::alloc(&args, output),
         Command::Put(args) => keys::put(&args, output),

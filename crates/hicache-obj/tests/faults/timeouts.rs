@@ -38,7 +38,7 @@ fn b065_late_headers_are_a_stall_told_after_the_read_timeout() {
         let (got, took) = timed(|| stage.get(1));
         let error = got.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
-        assert!(error.is_retryable());
+        assert!(error.is_retryable() && error.advice().unwrap().contains("raise read_timeout"), "{error:?}");
         assert!(SECOND / 2 < took && took < 3 * SECOND, "{took:?}");
         // The same for a set and for exists, which wait for an answer, too.
         stage.on_pages(|_, _| Action::normal().wait(5 * SECOND));
@@ -217,7 +217,10 @@ fn deadlines_that_are_shorter_than_the_read_timeout_do_not_keep_a_hanging_server
             let into = stage.pool.alloc(1).unwrap().remove(0);
             let (got, took) =
                 timed(|| stage.backend.batch_get(vec![Get { key: pages::key(n), into }], call).wait());
-            (got.into_iter().next().unwrap().unwrap_err().kind(), took)
+            let error = got.into_iter().next().unwrap().unwrap_err();
+            let advised = error.advice().is_some_and(|advice| advice.contains("a longer deadline"));
+            assert!(advised || error.kind() != ErrorKind::Timeout, "{error:?}");
+            (error.kind(), took)
         };
         let kinds: Vec<ErrorKind> = (0..8).map(|n| ask(n).0).collect();
         let late = kinds.iter().take_while(|kind| **kind == ErrorKind::Timeout).count();

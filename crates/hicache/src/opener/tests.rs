@@ -418,6 +418,55 @@ fn a_configuration_file_names_tiers_and_a_mistake_in_them_is_told() {
     assert_eq!(error.fact("named_by"), Some("file some.toml: tier.first"), "{error}");
 }
 
+#[cfg(feature = "tier")]
+#[test]
+fn a_tier_that_nothing_names_is_refused_by_a_check_with_the_words_of_an_opening() {
+    let first = "first = 'memory:'";
+    for (text, url, missing) in [
+        ("backend = 'tier:'", "tier:", "first"),
+        ("backend = 'tier:?first=memory:'", "tier:?first=memory:", "second"),
+        ("backend = 'tier:?second=memory:'", "tier:?second=memory:", "first"),
+        (&format!("backend = 'tier:'\n[tier]\n{first}"), "tier:", "second"),
+    ] {
+        let opener = Opener { config: config(text), ..Opener::default() };
+        let opened = opener.open(url).map(drop).unwrap_err();
+        assert!(opened.to_string().contains(&format!("option {missing} names no store")), "{opened}");
+        for checked in [opener.check_config().unwrap_err(), opener.check_place(url).unwrap_err()] {
+            assert_eq!(checked.to_string(), opened.to_string());
+        }
+    }
+    let whole = config("backend = 'tier:'\n[tier]\nfirst = 'memory:'\nsecond = 'memory:'");
+    Opener { config: whole, ..Opener::default() }.check_config().unwrap();
+    // Its URL, given later, may name the rest.
+    Opener { config: config(&format!("[tier]\n{first}")), ..Opener::default() }.check_config().unwrap();
+}
+
+#[cfg(feature = "file")]
+#[test]
+fn a_path_that_only_a_shell_would_expand_is_refused_from_every_source_and_makes_no_folder() {
+    let at = |text: &str| Opener { config: config(text), ..Opener::default() };
+    let dirs = Opener {
+        environment: environment("SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR", "/srv/a,~/b"),
+        ..Opener::default()
+    };
+    let refused = [
+        Opener::default().open("file:~/hicache-of-a-test").map(drop).unwrap_err(),
+        Opener::default().open("file:/nowhere?dir=~/hicache-of-a-test").map(drop).unwrap_err(),
+        Opener::default().check("file:~").unwrap_err(),
+        Opener::default().check("file:%7Eme/kv").unwrap_err(),
+        at("backend = 'file:~/kv'").check_config().unwrap_err(),
+        at("[file]\ndir = ['~/kv']").check_config().unwrap_err(),
+        dirs.check(&dirs.url().unwrap().unwrap()).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains("write the whole path"), "{error}");
+    }
+    assert!(!std::path::Path::new("~").exists());
+    Opener::default().check("file:./~/kv").unwrap();
+    Opener::default().check("file:/data/~kv").unwrap();
+}
+
 /// As in a build without the feature `obj`, whatever this one has.
 fn without_s3() -> Opener {
     let mut registry = StoreRegistry::default();
@@ -426,27 +475,37 @@ fn without_s3() -> Opener {
 }
 
 #[test]
-fn a_kind_of_store_that_this_build_leaves_out_is_named_with_its_feature_wherever_it_is_asked_for() {
-    let config = config("[s3]\nretries = 2");
-    let errors = [
-        without_s3().open("s3://bucket/kv").map(drop).unwrap_err(),
-        Opener { environment: environment("HICACHE_S3_ENDPOINT", "http://h"), ..without_s3() }
-            .open("memory:")
-            .map(drop)
-            .unwrap_err(),
-        Opener { config: config.clone(), ..without_s3() }.open("memory:").map(drop).unwrap_err(),
-        Opener { config, ..without_s3() }.check_config().unwrap_err(),
-    ];
+fn a_store_of_a_kind_that_this_build_leaves_out_is_refused_with_its_feature() {
+    let named = Opener { config: config("backend = 's3://bucket/kv'"), ..without_s3() };
+    let errors =
+        [without_s3().open("s3://bucket/kv").map(drop).unwrap_err(), named.check_config().unwrap_err()];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
         let said = error.to_string();
         assert!(said.contains("s3: is in builds with the feature obj"), "{said}");
         assert!(said.contains("this build leaves"), "{said}");
     }
-    without_s3().open("memory:").unwrap();
+}
+
+#[test]
+fn options_of_a_kind_of_store_that_this_build_leaves_out_are_passed_over_and_told() {
+    let variable = environment("HICACHE_S3_ENDPOINT", "http://h");
+    let section = config("[s3]\nretries = 2\nof_a_later_version = 3\n[memory]\ncapacity = 7");
+    let opener = Opener { environment: variable, config: section, ..without_s3() };
+    opener.check_names().unwrap();
+    opener.check_config().unwrap();
+    assert_eq!(capacity(&opener, "memory:"), 7, "what is for this build is read");
+    let told = opener.passed_over();
+    let fix = "s3: is in builds with the feature obj".to_owned();
+    assert_eq!(told, [("HICACHE_S3_ENDPOINT".to_owned(), fix.clone()), ("some.toml: s3".to_owned(), fix)]);
+    assert!(without_s3().passed_over().is_empty());
+    // What is for no kind of store at all is told, and so is what this build would read.
     let mistyped = environment("HICACHE_S4_ENDPOINT", "x");
     let error = Opener { environment: mistyped, ..without_s3() }.open("memory:").map(drop).unwrap_err();
     assert!(!error.to_string().contains("feature"), "{error}");
+    let mistyped = config("[s3]\nretries = 2\n[memory]\ncapcity = 7");
+    let error = Opener { config: mistyped, ..without_s3() }.check_config().unwrap_err();
+    assert_eq!(error.fact("option"), Some("capcity"), "{error}");
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &BenchFile, output: &mut Output) -> Result {
         let measured = bench.measure(output);
         // What was there before stays; a temporary store goes as a whole.
         let namespace = bench.namespace;
-        let cleared = if session.temporary().is_none() { session.clear(&namespace) } else { Ok(()) };
+        let cleared = if session.temporary().is_none() { session.clear_measured(&namespace) } else { Ok(()) };
         let report = measured?;
         cleared.map(|()| report)
     })?;

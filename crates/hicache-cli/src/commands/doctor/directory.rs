@@ -1,6 +1,8 @@
 //! What a directory and its file system allow: files, direct I/O, space.
 
 use super::Check;
+#[cfg(feature = "file")]
+use super::Folder;
 use crate::report::Size;
 use hicache::{Alignment, AllocError, HostPool, PageMut, RegionSpec, Strides};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
@@ -15,6 +17,25 @@ const TRIED_LEN: usize = 128 << 10;
 const SPACE_WANTED: u64 = 10 << 30;
 const INODES_WANTED: u64 = 100_000;
 
+/// Whether the store can be opened, as far as the directory with that `index` says.
+#[cfg(feature = "file")]
+pub(super) fn store(folders: &[Folder], index: usize) -> Option<Check> {
+    let further: Vec<_> = folders.iter().skip(1).map(|folder| folder.path.clone()).collect();
+    let looked = hicache::file::look_at(&folders.first()?.path, &further).into_iter().nth(index)?;
+    let wanted = "a store, or nothing".to_owned();
+    Some(match looked {
+        Ok(true) => Check::new("store", true, "a store".to_owned(), wanted, String::new()),
+        Ok(false) => {
+            let found = "nothing; the first put makes it".to_owned();
+            Check::new("store", true, found, wanted, String::new())
+        }
+        Err(error) => {
+            let fix = error.advice().unwrap_or("name another directory with --backend").to_owned();
+            Check::new("store", false, error.reason().to_owned(), wanted, fix)
+        }
+    })
+}
+
 /// Asks a file that nobody sees and that goes with its descriptor, and writes to it.
 pub(super) fn files(folder: &Path, checks: &mut Vec<Check>) {
     let made = tempfile::tempfile_in(folder).and_then(|mut file| {
@@ -23,21 +44,16 @@ pub(super) fn files(folder: &Path, checks: &mut Vec<Check>) {
         file.sync_data()?;
         Ok(file)
     });
-    checks.push(Check {
-        name: "writable".into(),
-        ok: made.is_ok(),
-        found: made.as_ref().map_or_else(cannot_write, |_| "yes".to_owned()),
-        wanted: "yes".to_owned(),
-        fix: made.as_ref().map_or_else(|error| how_to_write(folder, error), |_| String::new()),
-    });
+    let (found, fix) = match &made {
+        Ok(_) => ("yes".to_owned(), String::new()),
+        Err(error) => (cannot_write(error), how_to_write(folder, error)),
+    };
+    checks.push(Check::new("writable", made.is_ok(), found, "yes".to_owned(), fix));
     match made {
         Ok(file) => direct(folder, &file, checks),
-        Err(_) => checks.extend(DIRECT_CHECKS.map(|name| Check {
-            name: name.into(),
-            ok: false,
-            found: "not tried".to_owned(),
-            wanted: "a file to try it on".to_owned(),
-            fix: "first what fixes the row writable".to_owned(),
+        Err(_) => checks.extend(DIRECT_CHECKS.map(|name| {
+            let (found, wanted) = ("not tried".to_owned(), "a file to try it on".to_owned());
+            Check::new(name, false, found, wanted, "first what fixes the row writable".to_owned())
         })),
     }
 }
@@ -100,13 +116,8 @@ fn direct(folder: &Path, file: &File, checks: &mut Vec<Check>) {
         ),
     };
     let [o_direct, of_memory, of_offset] = DIRECT_CHECKS;
-    checks.push(Check {
-        name: o_direct.into(),
-        ok: refused.is_none(),
-        found: refused.clone().unwrap_or_else(|| "works".to_owned()),
-        wanted: "works".to_owned(),
-        fix: if refused.is_none() { String::new() } else { fix.clone() },
-    });
+    let found = refused.clone().unwrap_or_else(|| "works".to_owned());
+    checks.push(Check::new(o_direct, refused.is_none(), found, "works".to_owned(), fix.clone()));
     let base_page = Alignment::base_page().bytes() as u32;
     let mut align = |name: &'static str, value: Option<u32>| {
         let ok = refused.is_none() && value.is_none_or(|value| (1..=base_page).contains(&value));
@@ -115,8 +126,7 @@ fn direct(folder: &Path, file: &File, checks: &mut Vec<Check>) {
             (false, None) => "not told by this kernel (before 6.1) or file system".to_owned(),
             (false, Some(value)) => value.to_string(),
         };
-        let fix = if ok { String::new() } else { fix.clone() };
-        checks.push(Check { name: name.into(), ok, found, wanted: format!("at most {base_page}"), fix });
+        checks.push(Check::new(name, ok, found, format!("at most {base_page}"), fix.clone()));
     };
     align(of_memory, told.map(|(memory, _)| memory));
     align(of_offset, told.map(|(_, offset)| offset));
@@ -160,13 +170,8 @@ pub(super) fn space(folder: &Path, checks: &mut Vec<Check>) {
     let mut check =
         |name: &'static str, found: Result<u64, String>, wanted: u64, show: fn(u64) -> String, fix: &str| {
             let ok = found.as_ref().is_ok_and(|found| *found >= wanted);
-            checks.push(Check {
-                name: name.into(),
-                ok,
-                found: found.map_or_else(|error| error, show),
-                wanted: format!("{} or more", show(wanted)),
-                fix: if ok { String::new() } else { fix.to_owned() },
-            });
+            let found = found.map_or_else(|error| error, show);
+            checks.push(Check::new(name, ok, found, format!("{} or more", show(wanted)), fix.to_owned()));
         };
     let bytes = |len| Size(len).to_string();
     let free = told.as_ref().map(|told| told.f_bavail * told.f_frsize).map_err(ToString::to_string);

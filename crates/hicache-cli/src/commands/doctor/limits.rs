@@ -13,13 +13,8 @@ pub(super) fn rows(checks: &mut Vec<Check>) {
         |name: &'static str, resource, wanted: u64, wanted_text: &str, show: fn(u64) -> String, fix: &str| {
             let current = rustix::process::getrlimit(resource).current;
             let ok = current.is_none_or(|current| current >= wanted);
-            checks.push(Check {
-                name: name.into(),
-                ok,
-                found: current.map_or_else(|| "unlimited".to_owned(), show),
-                wanted: wanted_text.to_owned(),
-                fix: if ok { String::new() } else { fix.to_owned() },
-            });
+            let found = current.map_or_else(|| "unlimited".to_owned(), show);
+            checks.push(Check::new(name, ok, found, wanted_text.to_owned(), fix.to_owned()));
         };
     let bytes = |len| Size(len).to_string();
     limit(

@@ -15,46 +15,53 @@ const MEMORY_WANTED: u64 = 1 << 30;
 /// A limit above this is the kernel's way to say that there is none.
 const NO_LIMIT: u64 = 1 << 60;
 
-pub(super) fn rows(machine: &Machine, checks: &mut Vec<Check>) {
-    checks.push(huge_pages_2mb(machine));
-    checks.push(huge_pages_1gb(machine));
+/// `asked` is what the option says of each store that is looked at.
+pub(super) fn rows(machine: &Machine, asked: &[HugePages], checks: &mut Vec<Check>) {
+    checks.push(huge_pages_2mb(machine, asked));
+    checks.push(huge_pages_1gb(machine, asked));
     checks.push(transparent(machine));
     checks.push(shared(machine));
     checks.push(numa(machine));
     checks.push(cgroup(machine));
 }
 
-fn huge_pages_2mb(machine: &Machine) -> Check {
-    let wanted = format!("{PAGES_2MB_WANTED} free, or as many as the pools take");
-    huge_pages("huge_pages_2mb", machine, HugePageSize::Size2M, PAGES_2MB_WANTED, wanted, "")
+fn huge_pages_2mb(machine: &Machine, asked: &[HugePages]) -> Check {
+    huge_pages("huge_pages_2mb", machine, (HugePageSize::Size2M, PAGES_2MB_WANTED), asked, |_| String::new())
 }
 
-fn huge_pages_1gb(machine: &Machine) -> Check {
-    let wanted = format!("{PAGES_1GB_WANTED} free, or as many as the pools take, if huge_pages names 1GiB");
-    let rest = "; where that reserves fewer, since no such piece of memory is free any more, boot with hugepagesz=1G \
-                hugepages=N";
-    huge_pages("huge_pages_1gb", machine, HugePageSize::Size1G, PAGES_1GB_WANTED, wanted, rest)
+fn huge_pages_1gb(machine: &Machine, asked: &[HugePages]) -> Check {
+    // The pieces of memory that are free may be smaller.
+    let boot = |count| format!(", or boot with hugepagesz=1G hugepages={count}");
+    huge_pages("huge_pages_1gb", machine, (HugePageSize::Size1G, PAGES_1GB_WANTED), asked, boot)
 }
 
 fn huge_pages(
     name: &'static str,
     machine: &Machine,
-    size: HugePageSize,
-    wanted: usize,
-    wanted_text: String,
-    rest: &str,
+    (size, wanted): (HugePageSize, usize),
+    asked: &[HugePages],
+    or: fn(usize) -> String,
 ) -> Check {
-    let Some(ReservedPages { total, free, .. }) = machine.reserved(size) else {
-        let found = "not offered by this kernel or processor".to_owned();
+    let reserved = machine.reserved(size);
+    let found = reserved.as_ref().map_or_else(
+        || "not offered by this kernel or processor".to_owned(),
+        |ReservedPages { total, free, .. }| {
+            let promised = if free < total { ", the others in use or promised" } else { "" };
+            format!("{free} free of {total}{promised}")
+        },
+    );
+    if asked.iter().all(|asked| *asked != HugePages::Prefer(size) && *asked != HugePages::Require(size)) {
+        return Check::unasked(name, found, "huge_pages");
+    }
+    let wanted_text = format!("{wanted} free, or as many as the pools take");
+    let Some(ReservedPages { total, free, .. }) = reserved else {
         let fix = format!("none here; set huge_pages to another size than {size}, or to off");
         return Check::new(name, false, found, wanted_text, fix);
     };
-    let promised = if free < total { ", the others in use or promised" } else { "" };
-    let found = format!("{free} free of {total}{promised}");
     let more = total + wanted.saturating_sub(free);
     let kib = size.alignment().bytes() / 1024;
     let folder = machine.paths().sysfs.join(format!("kernel/mm/hugepages/hugepages-{kib}kB"));
-    let fix = format!("echo {more} > {}/nr_hugepages{rest}", folder.display());
+    let fix = format!("echo {more} > {}/nr_hugepages{}", folder.display(), or(more));
     Check::new(name, free >= wanted, found, wanted_text, fix)
 }
 
@@ -180,10 +187,10 @@ mod tests {
             ("sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "30"),
         ];
         let machine = machine(root.path(), &files);
-        let check = huge_pages_2mb(&machine);
+        let check = huge_pages_2mb(&machine, &[HugePages::Prefer(HugePageSize::Size2M)]);
         assert!(!check.ok && check.found.starts_with("50 free of 100"), "{check:?}");
         assert!(check.fix.starts_with("echo 114 > "), "{check:?}");
-        let check = huge_pages_1gb(&machine);
+        let check = huge_pages_1gb(&machine, &[HugePages::Prefer(HugePageSize::Size1G)]);
         assert!(
             !check.ok && check.found.contains("not offered") && check.fix.contains("huge_pages"),
             "{check:?}"
@@ -197,8 +204,34 @@ mod tests {
             ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "2"),
             ("sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "1"),
         ];
-        let check = huge_pages_1gb(&machine(root.path(), &files));
-        assert!(check.ok && check.fix.is_empty(), "{check:?}");
+        let asked = [HugePages::Require(HugePageSize::Size1G)];
+        let check = huge_pages_1gb(&machine(root.path(), &files), &asked);
+        assert!(check.ok && check.fix.is_empty() && !check.unasked, "{check:?}");
+    }
+
+    #[test]
+    fn huge_pages_that_no_store_asks_for_are_told_and_not_missed() {
+        let root = tempfile::tempdir().unwrap();
+        let files = [
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0"),
+            ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0"),
+        ];
+        let machine = machine(root.path(), &files);
+        let [small, large] = [HugePageSize::Size2M, HugePageSize::Size1G];
+        for (asked, missed) in [
+            (vec![HugePages::Prefer(small)], [true, false]),
+            (vec![HugePages::Require(large)], [false, true]),
+            (vec![HugePages::Off], [false, false]),
+            (vec![HugePages::Off, HugePages::Prefer(large), HugePages::Prefer(small)], [true, true]),
+        ] {
+            let rows = [huge_pages_2mb(&machine, &asked), huge_pages_1gb(&machine, &asked)];
+            assert_eq!([!rows[0].ok, !rows[1].ok], missed, "{rows:?}");
+            for row in rows {
+                assert_eq!(row.ok, row.unasked, "{row:?}");
+                assert_eq!(row.found, "0 free of 0");
+                assert!(row.fix.len() < 200, "{row:?}");
+            }
+        }
     }
 
     #[test]
@@ -242,7 +275,7 @@ mod tests {
     #[test]
     fn every_row_is_there_once_and_says_what_to_do() {
         let mut checks = Vec::new();
-        rows(&Machine::default(), &mut checks);
+        rows(&Machine::default(), &[HugePages::default()], &mut checks);
         let names: Vec<_> = checks.iter().map(|check| check.name.clone()).collect();
         assert_eq!(names, ["huge_pages_2mb", "huge_pages_1gb", "thp", "dev_shm", "numa", "cgroup_memory"]);
         for check in checks {
