@@ -1,5 +1,4 @@
-//! Rings: each is one io_uring on a thread of its own that reads page files: opens what there is
-//! room for, and then reads and closes each by a chain.
+//! Rings: each is one io_uring on a thread of its own that opens page files, and reads and closes each by a chain.
 //!
 //! They are a fast path and nothing more: a read that came whole, or a file that is not there, is handed to a worker to
 //! be judged; whatever else happens (a short read, an error, a file that is no file) is given back, and a worker reads
