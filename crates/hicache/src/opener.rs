@@ -196,6 +196,10 @@ impl Opener {
         if let Some(url) = config.backend() {
             alone.check_place(url)?;
         }
+        if let Some(scheme) = config.plugin_scheme() {
+            // As `backend` does, it says which store is meant.
+            self.registry.factory(&format!("{scheme}:"))?;
+        }
         for scheme in config.schemes() {
             match (scheme, config.backend()) {
                 (Some(scheme), _) if self.registry.left_out().any(|(absent, _)| absent == scheme) => (),

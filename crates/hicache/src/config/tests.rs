@@ -326,7 +326,13 @@ fn w13_a_plugin_that_cannot_be_is_refused_with_what_can() {
         extra_refused(text, &wanted);
     }
     if cfg!(not(feature = "obj")) {
-        extra_refused(r#"{"plugin": {"obj": {"active": true}}}"#, &["s3: is in builds with the feature obj"]);
+        let text = r#"{"plugin": {"obj": {"active": true, "bucket": "kv"}}}"#;
+        let config = ConfigFile::parse_extra_config(text).unwrap();
+        let opener = Opener { config: Some(config), ..Opener::default() };
+        let opened = opener.open(&opener.url().unwrap().unwrap()).map(drop);
+        for error in [opened.unwrap_err(), opener.check_config().unwrap_err()] {
+            assert!(error.to_string().contains("s3: is in builds with the feature obj"), "{error}");
+        }
     }
 }
 
