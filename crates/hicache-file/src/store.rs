@@ -101,7 +101,9 @@ impl FileStore {
                 .because(error)
         })?;
         if options.engine != options::Engine::Threads {
-            let depth = options.depth.map_or(DEPTH, NonZeroU32::get);
+            // A table of more files than the process may have is refused, and without one each read takes a descriptor.
+            let default = || DEPTH.min(sys.files_max() / 2).max(1);
+            let depth = options.depth.map_or_else(default, NonZeroU32::get);
             let reads_wait = roots.iter().any(Root::reads_wait);
             let beyond =
                 roots.iter().filter_map(Root::direct).max().map_or(block, |direct| direct.min(block));

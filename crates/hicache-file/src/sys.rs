@@ -472,6 +472,12 @@ impl Sys {
         }
     }
 
+    /// Files that the process may have open.
+    pub(crate) fn files_max(&self) -> u32 {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        limit.map_or(u32::MAX, |limit| u32::try_from(limit).unwrap_or(u32::MAX))
+    }
+
     pub(crate) fn space(&self, dir: BorrowedFd<'_>) -> io::Result<StatVfs> {
         Ok(rustix::fs::fstatvfs(dir)?)
     }
