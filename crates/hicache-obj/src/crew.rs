@@ -128,10 +128,13 @@ impl Crew {
         queue.lanes[lane as usize].extend(jobs);
         let hands = self.shared.crew.saturating_sub(queue.running).min(queue.waiting);
         queue.running += hands;
-        let some_wait = queue.waiting > hands;
+        // Each hand is given its first job here: left in line until the hand has begun, it could be overtaken by jobs
+        // that come later, and would wait where it was said not to.
+        let first: Vec<Job> = (0..hands).filter_map(|_| queue.next()).collect();
+        let some_wait = queue.waiting > 0;
         drop(queue);
-        for _ in 0..hands {
-            self.handle.spawn(work(Arc::clone(&self.shared)));
+        for job in first {
+            self.handle.spawn(work(Arc::clone(&self.shared), job));
         }
         Ok(some_wait)
     }
@@ -228,27 +231,25 @@ impl Drop for Aside {
     }
 }
 
-/// Does jobs until there are none.
-async fn work(shared: Arc<Shared>) {
+/// Does a job, and others until there are none.
+async fn work(shared: Arc<Shared>, mut job: Job) {
     loop {
-        let job = {
-            let mut queue = lock(&shared.queue);
-            match queue.next() {
-                Some(job) => job,
-                None => {
-                    queue.running -= 1;
-                    let over = queue.is_over();
-                    drop(queue);
-                    if over {
-                        shared.ended.notify_one();
-                    }
-                    return;
-                }
-            }
-        };
         // A job that panics has dropped its reply, which says so; the others go on.
         if AssertUnwindSafe(job).catch_unwind().await.is_err() {
             tracing::error!("a job of the store panicked");
+        }
+        let mut queue = lock(&shared.queue);
+        match queue.next() {
+            Some(next) => job = next,
+            None => {
+                queue.running -= 1;
+                let over = queue.is_over();
+                drop(queue);
+                if over {
+                    shared.ended.notify_one();
+                }
+                return;
+            }
         }
     }
 }
@@ -309,4 +310,30 @@ fn not_started(error: std::io::Error) -> Error {
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_job_that_need_not_wait_is_not_overtaken_by_later_ones_that_go_first() {
+        for _ in 0..200 {
+            let crew = Crew::start(1, 1).unwrap();
+            let (order, told) = mpsc::channel();
+            let job = |name: &'static str| {
+                let order = order.clone();
+                let job: Job = Box::pin(async move { order.send(name).unwrap() });
+                job
+            };
+            let jobs = |name, count| (0..count).map(|_| job(name)).collect::<Vec<_>>();
+            let first = crew.submit(Lane::BackgroundWrite, jobs("first", 1)).map_err(|(error, _)| error);
+            let later = crew.submit(Lane::Read, jobs("later", 6)).map_err(|(error, _)| error);
+            assert!(!first.unwrap(), "it has a hand of its own");
+            later.unwrap();
+            assert_eq!(told.recv().unwrap(), "first");
+            drop(crew);
+        }
+    }
 }
