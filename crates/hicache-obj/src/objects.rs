@@ -115,7 +115,7 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// A proxy may answer for the service: a success without an ETag is looked at.
+    /// A proxy may answer for the service: a success without an ETag, or before the body was sent, is looked at.
     async fn put_once(&self, upload: &Upload<'_>) -> std::result::Result<(), Trouble> {
         if self.bucket.put(upload).await? {
             return Ok(());

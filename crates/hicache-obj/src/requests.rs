@@ -104,7 +104,8 @@ impl<'a> Upload<'a> {
 }
 
 impl Bucket {
-    /// Uploads a page in one request. Whether the answer is one that only a stored object gives.
+    /// Uploads a page in one request. Whether the answer is one that only a stored object gives: with a tag, and not
+    /// before all of it was sent.
     pub(crate) async fn put(&self, upload: &Upload<'_>) -> Result<bool, Trouble> {
         let progress = Progress::new();
         let len = upload.facts.stored_len();
@@ -123,7 +124,7 @@ impl Bucket {
         let body = upload.body(0..len as usize, &progress);
         let sent = self.moving(&progress, self.wire().give(draft, body)).await?;
         let answer = sent.map_err(|trouble| self.of_upload(trouble))?;
-        Ok(answer.tag().is_some())
+        Ok(answer.tag().is_some() && progress.is_sent())
     }
 
     /// Some services say nothing but 400 to a header that they do not know.

@@ -3,7 +3,7 @@
 use crate::breaker::Pass;
 use crate::bucket::Bucket;
 use crate::trouble::{Kind, Trouble};
-use hicache_core::Counters;
+use hicache_core::{Counters, ErrorKind};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -155,6 +155,14 @@ impl<'a> Tries<'a> {
         match &trouble.kind {
             Kind::Region(region) if once(&mut self.renewed.region) && self.bucket.move_to(region) => now,
             Kind::Expired if once(&mut self.renewed.credentials) && self.bucket.renew_credentials() => now,
+            // They were rotated, and the old ones taken away.
+            Kind::Refused(ErrorKind::PermissionDenied)
+                if matches!(trouble.told.code.as_deref(), Some("InvalidAccessKeyId" | "InvalidToken"))
+                    && once(&mut self.renewed.credentials)
+                    && self.bucket.renew_credentials() =>
+            {
+                now
+            }
             // The SDK has taken the service's time from the answer.
             Kind::Skewed if once(&mut self.renewed.clock) => now,
             Kind::Unknown(what) if self.bucket.go_without(what) => now,

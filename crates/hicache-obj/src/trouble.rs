@@ -109,7 +109,13 @@ impl Trouble {
             SdkError::ServiceError(service) => {
                 let response = service.raw();
                 let body = response.body().bytes().map(String::from_utf8_lossy).unwrap_or_default();
-                Self::of_response(response.status().as_u16(), response.headers(), body.into_owned())
+                let signed_at = SystemTime::now();
+                Self::of_response(
+                    response.status().as_u16(),
+                    response.headers(),
+                    body.into_owned(),
+                    signed_at,
+                )
             }
             SdkError::ResponseError(response) => {
                 let status = response.raw().status().as_u16();
@@ -122,8 +128,13 @@ impl Trouble {
         }
     }
 
-    /// An answer that is no success, with its document.
-    pub(crate) fn of_response(status: u16, headers: &Headers, document: String) -> Self {
+    /// An answer that is no success, with its document; the request said that it was made at `signed_at`.
+    pub(crate) fn of_response(
+        status: u16,
+        headers: &Headers,
+        document: String,
+        signed_at: SystemTime,
+    ) -> Self {
         let header = |name: &str| headers.get(name).map(str::to_string);
         let answer = Answer {
             status,
@@ -134,6 +145,7 @@ impl Trouble {
             retry_after: header("retry-after"),
             request_id: header("x-amz-request-id").or_else(|| element(&document, "RequestId")),
             body: Some(document),
+            signed_at,
         };
         answer.trouble()
     }
@@ -161,6 +173,7 @@ impl Trouble {
             date: None,
             retry_after: None,
             request_id: None,
+            signed_at: SystemTime::now(),
         };
         answer.trouble()
     }
@@ -235,6 +248,8 @@ struct Answer {
     date: Option<SystemTime>,
     retry_after: Option<String>,
     request_id: Option<String>,
+    /// The time that the request was signed for.
+    signed_at: SystemTime,
 }
 
 impl Answer {
@@ -345,7 +360,7 @@ impl Answer {
     /// By more than any service lets pass.
     fn clocks_differ(&self) -> bool {
         let Some(theirs) = self.date else { return false };
-        let ours = SystemTime::now();
+        let ours = self.signed_at;
         let apart = theirs.duration_since(ours).or_else(|_| ours.duration_since(theirs));
         apart.is_ok_and(|apart| apart > SKEW_MAX)
     }
@@ -372,6 +387,11 @@ fn fix(kind: &Kind, code: Option<&str>) -> Option<&'static str> {
         (Kind::Unknown("checksum"), _) => "set checksum_mode=off",
         _ => return None,
     })
+}
+
+/// Whether the document of a success says that there was none: services that answer before they are done do so.
+pub(crate) fn is_error(document: &str) -> bool {
+    document.contains("<Error>") && element(document, "Code").is_some()
 }
 
 /// The text of the first element of that name.

@@ -80,6 +80,11 @@ impl Progress {
         self.0.unsent.fetch_sub(len, Ordering::AcqRel);
     }
 
+    /// Whether the connection has written all of it.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.0.unsent.load(Ordering::Acquire) == 0
+    }
+
     /// When something last moved.
     pub(crate) fn last(&self) -> std::time::Instant {
         let after = Duration::from_millis(self.0.last.load(Ordering::Relaxed));

@@ -5,7 +5,7 @@
 
 use crate::facts::{Facts, Flaw, HEADER};
 use crate::keys::{Keys, Session};
-use crate::trouble::{Kind, Trouble, no_credentials, parse_date};
+use crate::trouble::{self, Kind, Trouble, no_credentials, parse_date};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::endpoint::{DefaultResolver, Endpoint, Params, ResolveEndpoint};
 use aws_sdk_s3::primitives::{ByteStream, SdkBody};
@@ -73,6 +73,7 @@ pub(crate) struct Draft<'a> {
 /// A success. The body is still to come.
 #[derive(Debug)]
 pub(crate) struct Answer {
+    status: u16,
     headers: aws_smithy_runtime_api::http::Headers,
     pub(crate) body: ByteStream,
 }
@@ -152,10 +153,13 @@ impl Wire {
     /// Sends a request with a body, which is not read for the signature. The answer is read to its end.
     pub(crate) async fn give(&self, draft: Draft<'_>, body: SdkBody) -> std::result::Result<Answer, Trouble> {
         let answer = self.send(draft, SignableBody::UnsignedPayload, body).await?;
-        let Answer { headers, body } = answer;
-        // So that the connection is free again.
-        document(body).await.map_err(|why| Trouble::new(Kind::Outage, why))?;
-        Ok(Answer { headers, body: ByteStream::from_static(b"") })
+        let Answer { status, headers, body } = answer;
+        // To its end also so that the connection is free again.
+        let document = document(body).await.map_err(|why| Trouble::new(Kind::Outage, why))?;
+        if trouble::is_error(&document) {
+            return Err(Trouble::of_response(status, &headers, document, self.now()));
+        }
+        Ok(Answer { status, headers, body: ByteStream::from_static(b"") })
     }
 
     async fn send(
@@ -164,17 +168,19 @@ impl Wire {
         signed: SignableBody<'_>,
         body: SdkBody,
     ) -> std::result::Result<Answer, Trouble> {
-        let request = self.sign(&draft, signed).await?.map(|()| body);
+        let now = self.now();
+        let request = self.sign(&draft, signed, now).await?.map(|()| body);
         let request = request.try_into().map_err(|error| unfit(&error))?;
         let sent = self.connector.call(request).await;
         let mut response: HttpResponse = sent.map_err(|error| Trouble::of_connection(&error))?;
         let body = ByteStream::new(response.take_body());
+        let status = response.status().as_u16();
         if response.status().is_success() {
-            return Ok(Answer { headers: std::mem::take(response.headers_mut()), body });
+            return Ok(Answer { status, headers: std::mem::take(response.headers_mut()), body });
         }
         let trouble = match document(body).await {
-            Ok(document) => Trouble::of_response(response.status().as_u16(), response.headers(), document),
-            Err(why) => Trouble::new(Kind::Outage, why).with_status(response.status().as_u16()),
+            Ok(document) => Trouble::of_response(status, response.headers(), document, now),
+            Err(why) => Trouble::new(Kind::Outage, why).with_status(status),
         };
         self.learn_time(&trouble);
         Err(trouble)
@@ -184,6 +190,7 @@ impl Wire {
         &self,
         draft: &Draft<'_>,
         body: SignableBody<'_>,
+        now: SystemTime,
     ) -> std::result::Result<http::Request<()>, Trouble> {
         let name = utf8_percent_encode(draft.name, PATH);
         let url = format!("{}/{name}{}", self.base, draft.query);
@@ -206,7 +213,7 @@ impl Wire {
             .identity(&identity)
             .region(&self.scheme.region)
             .name(&self.scheme.service)
-            .time(self.now())
+            .time(now)
             .settings(settings)
             .build()
             .map_err(|error| unfit(&error))?

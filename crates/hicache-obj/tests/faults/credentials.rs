@@ -231,8 +231,8 @@ fn b075_an_endpoint_on_this_host_is_reached_past_a_proxy_that_is_not_there() {
     });
 }
 
-#[test]
-fn credentials_of_a_container_are_asked_for_again_when_they_have_expired() {
+/// A container gives other keys from some moment on, and then the service is made to refuse those before by `spoil`.
+fn after_other_keys(test: &str, spoil: impl FnOnce(&Stub) + Send + 'static) {
     if !is_child() {
         let giver = Stub::start();
         let switched = std::sync::atomic::AtomicBool::new(false);
@@ -248,15 +248,12 @@ fn credentials_of_a_container_are_asked_for_again_when_they_have_expired() {
             Action::reply(Reply::new(200).with("content-type", "application/json").holding(body))
         });
         let url = format!("{}/keys", giver.endpoint());
-        child(
-            "credentials::credentials_of_a_container_are_asked_for_again_when_they_have_expired",
-            &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", &url)],
-        );
+        child(&format!("credentials::{test}"), &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", &url)]);
         let asked = giver.requests().into_iter().filter(|request| request.path == "/keys").count();
         assert!((2..=3).contains(&asked), "{asked}");
         return;
     }
-    bounded(|| {
+    bounded(move || {
         let token = Some("t".to_string());
         let old = Access { token: token.clone(), ..Access::new("old", "secret") };
         let new = Access { token, ..Access::new("new", "secret") };
@@ -266,7 +263,7 @@ fn credentials_of_a_container_are_asked_for_again_when_they_have_expired() {
         stage.set(1).unwrap();
         let by = |request: &stub::Request, id: &str| request.header("authorization").unwrap().contains(id);
         assert!(stage.stub.requests().iter().all(|request| by(request, "Credential=old/")));
-        stage.stub.keys()[0].expired = true;
+        spoil(&stage.stub);
         let url = std::env::var("AWS_CONTAINER_CREDENTIALS_FULL_URI").unwrap();
         let giver = url.strip_prefix("http://").unwrap().strip_suffix("/keys").unwrap();
         let mut giver = std::net::TcpStream::connect(giver).unwrap();
@@ -279,4 +276,16 @@ fn credentials_of_a_container_are_asked_for_again_when_they_have_expired() {
         assert!(by(&requests[0], "Credential=old/"));
         assert!(requests[1..].iter().all(|request| by(request, "Credential=new/")), "{requests:?}");
     });
+}
+
+#[test]
+fn credentials_of_a_container_are_asked_for_again_when_they_have_expired() {
+    let test = "credentials_of_a_container_are_asked_for_again_when_they_have_expired";
+    after_other_keys(test, |stub| stub.keys()[0].expired = true);
+}
+
+#[test]
+fn credentials_of_a_container_are_asked_for_again_when_they_were_taken_away() {
+    let test = "credentials_of_a_container_are_asked_for_again_when_they_were_taken_away";
+    after_other_keys(test, |stub| drop(stub.keys().remove(0)));
 }

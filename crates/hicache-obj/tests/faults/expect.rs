@@ -1,8 +1,8 @@
 //! `Expect: 100-continue`, and servers that answer before they have read (B076).
 
 use crate::stage::{MIB, Stage, timed};
-use crate::stub::{Action, Expect, Settings, bounded};
-use hicache_core::ErrorKind;
+use crate::stub::{Action, Expect, Reply, Settings, bounded};
+use hicache_core::{ErrorKind, Stored};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -70,6 +70,20 @@ fn b076_an_early_refusal_ends_the_upload_and_says_denied() {
         assert!(took < 3 * SECOND, "{took:?}");
         assert_eq!(stage.stub.count("PUT"), 1);
         stage.goes_on();
+    });
+}
+
+#[test]
+fn b076_an_early_success_is_looked_at_before_it_is_believed() {
+    bounded(|| {
+        let stage = Stage::settled(16 * MIB, Settings::default(), |_| ());
+        stage.on_pages(|request, n| match request.method.as_str() {
+            "PUT" if n == 0 => Action::reply(Reply::new(200).with("etag", "\"x\"")).early(),
+            _ => Action::normal(),
+        });
+        assert_eq!(stage.set(1).unwrap(), Stored::Written);
+        assert!(stage.get(1).unwrap(), "it was never sent");
+        assert_eq!((stage.stub.count("PUT"), stage.stub.count("HEAD")), (2, 1));
     });
 }
 

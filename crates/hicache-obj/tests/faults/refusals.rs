@@ -3,8 +3,9 @@
 
 use crate::stage::{self, Stage, timed};
 use crate::stub::{Access, Action, Close, Reply, Request, Settings, Stub, bounded};
-use hicache_core::{ErrorKind, Store};
+use hicache_core::{Call, ErrorKind, Store, Stored};
 use hicache_obj::{Endpoint, ObjOptions};
+use hicache_testkit::pages;
 use std::time::Duration;
 
 /// A server that shows nobody what is missing.
@@ -309,6 +310,56 @@ fn a_clock_that_is_wrong_is_corrected_by_the_servers() {
             stage.set(2).unwrap();
             assert!(!stage.exists(3).unwrap(), "{skew}");
             assert!(stage.page_requests().len() <= 6, "{skew}: {}", stage.page_requests().len());
+        }
+    });
+}
+
+#[test]
+fn a_clock_that_is_put_right_again_is_noticed_by_heads_alone() {
+    bounded(|| {
+        for skew in [-3600, 3600] {
+            let stage = Stage::settled(65_536, Settings::default(), |options| {
+                options.forbidden_is_miss = true;
+                options.exists_ttl = Duration::ZERO;
+            });
+            stage.stub.skew(skew);
+            stage.set(1).unwrap();
+            // As where this machine's clock was wrong, and is not any more.
+            stage.stub.skew(0);
+            assert!(stage.exists(1).unwrap(), "{skew}");
+        }
+    });
+}
+
+#[test]
+fn a_success_whose_document_is_an_error_is_none() {
+    bounded(|| {
+        for method in ["PUT", "DELETE"] {
+            let stage = Stage::settled(65_536, Settings::default(), |options| {
+                options.exists_ttl = Duration::ZERO;
+            });
+            if method == "DELETE" {
+                stage.set(1).unwrap();
+            }
+            let faults = std::sync::atomic::AtomicUsize::new(0);
+            stage.on_pages(move |request, _| {
+                let is_first = || faults.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+                if request.method == method && is_first() {
+                    let document = "<Error><Code>InternalError</Code><Message>not now</Message></Error>";
+                    return Action::reply(Reply::new(200).with("etag", "\"x\"").holding(document));
+                }
+                Action::normal()
+            });
+            if method == "PUT" {
+                assert_eq!(stage.set(1).unwrap(), Stored::Written);
+                assert!(stage.get(1).unwrap());
+            } else {
+                let removed = stage.backend.batch_remove(&[pages::key(1)], Call::default()).wait();
+                assert!(removed.into_iter().all(|removed| removed.unwrap()));
+                assert!(!stage.exists(1).unwrap(), "it is still there");
+            }
+            assert_eq!(stage.stub.count(method), 2, "{method}");
+            assert_eq!(stage.stats().retries, 1, "{method}");
         }
     });
 }
