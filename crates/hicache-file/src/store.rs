@@ -101,9 +101,14 @@ impl FileStore {
                 .because(error)
         })?;
         if options.engine != options::Engine::Threads {
-            // A table of more files than the process may have is refused, and without one each read takes a descriptor.
-            let default = || DEPTH.min(sys.files_max() / 2).max(1);
-            let depth = options.depth.map_or_else(default, NonZeroU32::get);
+            let depth = match options.depth {
+                Some(depth) => depth.get(),
+                None => {
+                    let (depth, lowered) = default_depth(sys.files_max());
+                    fallbacks.extend(lowered);
+                    depth
+                }
+            };
             let reads_wait = roots.iter().any(Root::reads_wait);
             let beyond =
                 roots.iter().filter_map(Root::direct).max().map_or(block, |direct| direct.min(block));
@@ -190,6 +195,22 @@ fn add_rings(engine: &mut Engine, options: &FileOptions, setup: &Setup) -> Resul
     let fallback = Fallback { what: "io_uring", why: format!("{why}; threads instead") };
     tracing::warn!(what = fallback.what, why = fallback.why, "fallback");
     Ok(Some(fallback))
+}
+
+/// Reads that a ring has in flight where nobody says, in a process that may have `files_max` files: a table of more is
+/// refused, and without one each read takes a descriptor.
+fn default_depth(files_max: u32) -> (u32, Option<Fallback>) {
+    let depth = DEPTH.min(files_max / 2).max(1);
+    let lowered = (depth < DEPTH).then(|| {
+        let why = format!(
+            "the process may have {files_max} files: a ring has {depth} reads in flight instead of {DEPTH}; raise \
+             ulimit -n to {} or more",
+            2 * DEPTH
+        );
+        tracing::warn!(what = "depth", why, "fallback");
+        Fallback { what: "depth", why }
+    });
+    (depth, lowered)
 }
 
 /// A path as a URL has it: `file:/path`, `file:relative`, or `file:///path`.

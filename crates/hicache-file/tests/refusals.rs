@@ -28,20 +28,24 @@ fn all_right(outcomes: Outcomes<Option<Page>>) {
     }
 }
 
-/// The filter is the kernel's own, as a container's profile sets one, for this thread and those that it starts.
+/// Lets the kernel answer a call with that errno, as a container's profile does, to this thread and those it starts.
+fn refuse(call: libc::c_long, errno: i32) {
+    let filter = SeccompFilter::new(
+        [(call, Vec::new())].into(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno as u32),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let program: BpfProgram = filter.unwrap().try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
+}
+
 #[test]
 fn b044_where_a_seccomp_filter_forbids_io_uring_threads_do_and_it_is_named() {
     if !stage::in_child("b044_where_a_seccomp_filter_forbids_io_uring_threads_do_and_it_is_named") {
         return;
     }
-    let filter = SeccompFilter::new(
-        [(libc::SYS_io_uring_setup, Vec::new())].into(),
-        SeccompAction::Allow,
-        SeccompAction::Errno(libc::EPERM as u32),
-        std::env::consts::ARCH.try_into().unwrap(),
-    );
-    let program: BpfProgram = filter.unwrap().try_into().unwrap();
-    seccompiler::apply_filter(&program).unwrap();
+    refuse(libc::SYS_io_uring_setup, libc::EPERM);
     let stage = Stage::new(PAGE_LEN);
     (0..20).for_each(|n| assert!(stage.set(n).is_ok()));
     all_right(get_all(&*stage.backend, &stage.pool, 20));
@@ -64,14 +68,7 @@ fn where_openat2_is_refused_pages_are_stored_and_it_is_told() {
         fallbacks.into_iter().find(|told| told.what == "openat2").map(|told| told.why)
     };
     for errno in [libc::ENOSYS, libc::EPERM] {
-        let filter = SeccompFilter::new(
-            [(libc::SYS_openat2, Vec::new())].into(),
-            SeccompAction::Allow,
-            SeccompAction::Errno(errno as u32),
-            std::env::consts::ARCH.try_into().unwrap(),
-        );
-        let program: BpfProgram = filter.unwrap().try_into().unwrap();
-        seccompiler::apply_filter(&program).unwrap();
+        refuse(libc::SYS_openat2, errno);
         let stage = Stage::new(PAGE_LEN);
         (0..20).for_each(|n| assert!(stage.set(n).is_ok()));
         all_right(get_all(&*stage.backend, &stage.pool, 20));
@@ -165,4 +162,28 @@ fn read_in_pieces(stage: &Stage) {
         let stats = backend.stats();
         assert_eq!((stats.ring, stats.registered), (2, known), "{layout:?}");
     }
+}
+
+#[test]
+fn where_a_process_may_have_few_files_a_ring_has_fewer_reads_in_flight_and_it_is_told() {
+    let test = "where_a_process_may_have_few_files_a_ring_has_fewer_reads_in_flight_and_it_is_told";
+    if !stage::in_child(test) {
+        return;
+    }
+    let limit = std::process::Command::new("prlimit")
+        .args([&format!("--pid={}", std::process::id()), "--nofile=64:64"])
+        .status();
+    if !limit.is_ok_and(|status| status.success()) {
+        return stage::skip(test, "needs prlimit of util-linux");
+    }
+    let stage = Stage::new(PAGE_LEN);
+    (0..60).for_each(|n| assert!(stage.set(n).is_ok()));
+    all_right(get_all(&*stage.backend, &stage.pool, 60));
+    let health = stage.store.health();
+    if health.engine != "io_uring" {
+        return stage::skip(test, "needs io_uring");
+    }
+    let told = health.fallbacks.iter().find(|told| told.what == "depth").expect("it is told");
+    assert!(told.why.contains("32 reads") && told.why.contains("ulimit -n"), "{}", told.why);
+    assert!(health.fallbacks.iter().all(|told| told.what != "registered_files"), "{health:?}");
 }

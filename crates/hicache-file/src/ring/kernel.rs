@@ -135,19 +135,24 @@ impl Kernel {
     /// Tables of files and of buffers. A ring without them is a ring still, and told.
     fn make_tables(&mut self, depth: u32, issuer: Issuer) {
         let submitter = self.ring.submitter();
-        let mut tell = |what: &'static str, error: io::Error| {
-            let why = format!("io_uring_register: {error}; {}; the ring works without", likely_cause(&error));
+        let mut tell = |what: &'static str, error: &io::Error, cause: &str| {
+            let why = format!("io_uring_register: {error}; {cause}; the ring works without");
             self.without.push(Fallback { what, why });
         };
         match submitter.register_files_sparse(depth) {
             Ok(()) => self.has_table = true,
-            Err(error) => tell("registered_files", error),
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                let cause =
+                    "it has more reads than the process may have files; raise ulimit -n, or lower depth";
+                tell("registered_files", &error, cause);
+            }
+            Err(error) => tell("registered_files", &error, likely_cause(&error)),
         }
         if issuer == Issuer::One
             && let Err(error) = submitter.register_buffers_sparse(u32::from(BUFFERS_MAX))
         {
             self.fixed = [false; 2];
-            tell("registered_buffers", error);
+            tell("registered_buffers", &error, likely_cause(&error));
         }
     }
 

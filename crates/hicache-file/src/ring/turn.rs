@@ -76,7 +76,11 @@ impl Turn {
         if setup.reads_wait {
             kernel.let_reads_wait(setup.depth);
         }
+        for one in &kernel.without {
+            tracing::warn!(what = one.what, why = one.why, "fallback");
+        }
         let tails = tails(&setup).map_err(|error| error.to_string())?;
+        // Memory has told of itself.
         kernel.without.extend(own_memory::told("a ring's tails", tails[0].pool()));
         let count = setup.depth as usize;
         let registered = Registered::new(tails[0].pool().region(), &mut kernel);
