@@ -29,6 +29,23 @@ fn a_report_of_a_service_is_one_file_that_needs_nothing_from_elsewhere_and_tells
     }
 }
 
+#[test]
+fn a_measurement_of_a_service_tells_what_the_store_does_whoever_asked_for_it() {
+    let test = "a_measurement_of_a_service_tells_what_the_store_does_whoever_asked_for_it";
+    let Some(server) = S3Server::for_test(test, &Kind::ALL) else { return };
+    let home = Home::new();
+    let url = server.access().url(&format!("told/{}", std::process::id()));
+    let of = |options: &str, more: &[&str]| {
+        let url = url.clone() + options;
+        let flags = ["--pages", "4", "--page-bytes", "64KiB", "--json", "--backend", &url];
+        let told = home.run(["bench", "obj"].iter().chain(&flags).chain(more)).ended(0).json();
+        (told["concurrency"].as_u64().unwrap(), told["checksum"].as_bool().unwrap())
+    };
+    assert_eq!(of("", &[]), (32, true));
+    assert_eq!(of("&concurrency=4&checksum=off", &[]), (4, false));
+    assert_eq!(of("&concurrency=4", &["--concurrency", "2"]), (2, true));
+}
+
 /// A measurement that takes long, once pages of it are in the bucket.
 fn begun(home: &Home, server: &S3Server, prefix: &str, options: &str) -> Child {
     let url = server.access().url(prefix) + options;

@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
+/// The doctor's rows of a file store's directory, in their order.
+pub const DIRECTORY_ROWS: [&str; 7] =
+    ["store", "writable", "o_direct", "dio_mem_align", "dio_offset_align", "free_space", "free_inodes"];
+
 /// A fresh folder that the command takes for the user's, removed on drop.
 #[derive(Debug)]
 pub struct Home(TempDir);

@@ -3,5 +3,5 @@
 mod command;
 mod skip;
 
-pub use command::{Home, Ran, key, tier_url};
+pub use command::{DIRECTORY_ROWS, Home, Ran, key, tier_url};
 pub use skip::skip;

@@ -1,6 +1,6 @@
 //! The measurements: the keys that scripts read, the options that they pass on, and that nothing is left.
 
-use hicache_tests::{Home, skip};
+use hicache_tests::{Home, Ran, skip};
 use serde_json::Value;
 use std::path::Path;
 
@@ -79,6 +79,28 @@ fn switches_reach_the_store_and_what_came_of_them_is_told() {
     assert!(pieces["cache"].as_str().unwrap().starts_with("warm"));
     assert_eq!(bench_file(&home, &["--backend", "memory:"])["mode"], "memory");
     assert!(home.leftovers().is_empty());
+}
+
+#[test]
+fn a_measurement_tells_what_the_store_does_whoever_asked_for_it() {
+    let home = Home::new();
+    let of = |url: &str, variable: Option<(&str, &str)>| {
+        let flags = ["--page-bytes", "4KiB", "--pages", "8", "--batch", "4", "--json", "--backend", url];
+        let mut command = home.command(["bench", "file"].iter().chain(&flags));
+        command.envs(variable);
+        Ran::from(command.output().unwrap()).ended(0).json()
+    };
+    let store = home.url("store");
+    assert_eq!(of(&store, None)["checksum"], true);
+    assert_eq!(of(&format!("{store}?checksum=false"), None)["checksum"], false);
+    assert_eq!(of(&store, Some(("HICACHE_FILE_CHECKSUM", "off")))["checksum"], false);
+    let told = of(&format!("{store}?depth=16"), None);
+    if told["engine"] != "io_uring" {
+        let test = "a_measurement_tells_what_the_store_does_whoever_asked_for_it";
+        return skip(test, "depth: needs io_uring");
+    }
+    assert_eq!(told["depth"], 16);
+    assert_eq!(of(&store, Some(("HICACHE_FILE_DEPTH", "32")))["depth"], 32);
 }
 
 #[test]

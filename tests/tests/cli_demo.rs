@@ -1,6 +1,6 @@
 //! The demo, the doctor and the completions; and a demo that is stopped half way.
 
-use hicache_tests::{Home, skip};
+use hicache_tests::{DIRECTORY_ROWS, Home, skip};
 use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::io::Read;
@@ -153,14 +153,7 @@ fn the_store_of_a_killed_run_is_swept_by_the_next_and_that_of_a_live_one_is_not(
 #[test]
 fn the_doctor_looks_without_making_anything() {
     let home = Home::new();
-    let names = [
-        "store",
-        "writable",
-        "o_direct",
-        "dio_mem_align",
-        "dio_offset_align",
-        "free_space",
-        "free_inodes",
+    let machine = [
         "io_uring",
         "huge_pages_2mb",
         "huge_pages_1gb",
@@ -171,6 +164,7 @@ fn the_doctor_looks_without_making_anything() {
         "memlock",
         "nofile",
     ];
+    let names = [&DIRECTORY_ROWS[..], &machine].concat();
     let store = home.url("no/such/store");
     let told = home.run(["doctor", "--json", "--backend", &store]).ended(0).json();
     let checks = told["checks"].as_array().unwrap();

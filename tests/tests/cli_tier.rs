@@ -1,6 +1,6 @@
 //! The command on a store made of two: restarts, a first tier that is lost, and what is told of the tiers.
 
-use hicache_tests::{Home, key, skip, tier_url};
+use hicache_tests::{DIRECTORY_ROWS, Home, key, skip, tier_url};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -143,20 +143,15 @@ fn the_doctor_looks_at_each_tier_as_if_it_were_given_alone() {
     let told = rows(&tier_url(&first, &second, ""));
     for (tier, url) in [("first", &first), ("second", &second)] {
         let alone = rows(url);
-        let own = [
-            "store",
-            "writable",
-            "o_direct",
-            "dio_mem_align",
-            "dio_offset_align",
-            "free_space",
-            "free_inodes",
-        ];
-        for (name, ok) in alone.iter().filter(|(name, _)| own.contains(&name.as_str())) {
+        for (name, ok) in alone.iter().filter(|(name, _)| DIRECTORY_ROWS.contains(&name.as_str())) {
             let named = (format!("{tier}.{name}"), ok.clone());
             assert!(told.contains(&named), "{named:?} in {told:?}");
         }
-        assert_eq!(told.iter().filter(|(name, _)| name.starts_with(tier)).count(), own.len(), "{told:?}");
+        assert_eq!(
+            told.iter().filter(|(name, _)| name.starts_with(tier)).count(),
+            DIRECTORY_ROWS.len(),
+            "{told:?}"
+        );
     }
     assert!(told.contains(&("first.writable".to_owned(), json!(false))), "{told:?}");
     assert_eq!(told.iter().filter(|(name, _)| name == "nofile").count(), 1, "the machine is one");

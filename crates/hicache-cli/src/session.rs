@@ -153,6 +153,13 @@ impl Session {
         self.opener.registry.redact(&self.url)
     }
 
+    /// What an option of the store is set to, whoever says so, or its default. `None` where it has no such option.
+    pub(crate) fn option(&self, name: &str) -> Result<Option<String>> {
+        let options = self.opener.effective(&self.url)?;
+        let option = options.into_iter().find(|option| option.tier.is_none() && option.spec.name == name);
+        Ok(option.map(|mut option| option.values.pop().unwrap_or_else(|| option.spec.default.to_owned())))
+    }
+
     /// The flags that name it to another command, without secrets.
     pub(crate) fn flags(&self) -> String {
         flags(&self.opener, &self.url)

@@ -136,9 +136,9 @@ pub(crate) struct BenchObj {
     /// Pages in a call; latencies are those of a call, so 1 measures a page's
     #[arg(long, value_name = "N", default_value = "128")]
     pub(crate) batch: NonZeroU32,
-    /// Requests under way at once
-    #[arg(long, value_name = "N", default_value = "16")]
-    pub(crate) concurrency: NonZeroU32,
+    /// Requests under way at once; as the store's option says where not given
+    #[arg(long, value_name = "N")]
+    pub(crate) concurrency: Option<NonZeroU32>,
     /// Write and check checksums
     #[arg(long)]
     pub(crate) checksum: Option<Switch>,
@@ -183,11 +183,6 @@ impl StoreFlags {
             ("checksum", switch(self.checksum)),
         ];
         all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
-    }
-
-    /// Whether checksums are asked for, as far as the flags say.
-    pub(crate) fn checksum(&self) -> Option<bool> {
-        self.checksum.map(|switch| switch == Switch::On)
     }
 }
 

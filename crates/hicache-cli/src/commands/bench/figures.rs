@@ -1,12 +1,13 @@
 //! What `hicache bench file` found, for scripts and for people, and how it asks for memory.
 
 use super::html::Report;
-use crate::args::{BenchFile, Memory};
+use crate::args::Memory;
 use crate::failure::Result;
 use crate::meter::Step;
 use crate::output::Output;
 use crate::report::{Micros, Missed, Size};
-use hicache::{Backing, HugePageSize, HugePages, Region, RegionSpec};
+use crate::session::Session;
+use hicache::{Backing, HugePageSize, HugePages, Region, RegionSpec, parse_bool};
 use serde::Serialize;
 
 /// The JSON of `bench file`.
@@ -121,15 +122,15 @@ pub(super) fn memory(region: &Region) -> &'static str {
     }
 }
 
-/// Pages that the engine has under way at most: the flag, else what the file store says that it does without one.
-pub(super) fn depth(args: &BenchFile, engine: &str) -> u32 {
-    if engine != "io_uring" {
-        return 0;
-    }
-    let registry = hicache::registry();
-    let default = || {
-        let file = registry.factories().find(|factory| factory.scheme == "file")?;
-        file.options.iter().find(|option| option.name == "depth")?.default.parse().ok()
-    };
-    args.options.depth.map(std::num::NonZeroU32::get).or_else(default).unwrap_or(0)
+/// Pages that a ring has under way at most, by the store's options; a limit that lowers the default is among the
+/// fallbacks.
+pub(super) fn depth(session: &Session, engine: &str) -> Result<u32> {
+    let set = if engine == "io_uring" { session.option("depth")? } else { None };
+    Ok(set.and_then(|depth| depth.parse().ok()).unwrap_or(0))
+}
+
+/// Whether the store's pages have checksums, by its options; without such an option they have.
+pub(super) fn has_checksums(session: &Session) -> Result<bool> {
+    let set = session.option("checksum")?;
+    Ok(set.and_then(|checksum| parse_bool(&checksum).ok()).unwrap_or(true))
 }

@@ -1,6 +1,6 @@
 //! `hicache bench file`: first fill, rewrite, cold read and exists of a store.
 
-use super::figures::{Figures, depth, memory, region_spec};
+use super::figures::{Figures, depth, has_checksums, memory, region_spec};
 use crate::args::{BenchFile, Cache};
 use crate::failure::{Ending, Failure, Result};
 use crate::interrupt::Interrupt;
@@ -146,12 +146,12 @@ impl<'a> Bench<'a> {
             engine,
             mode: mode(self.session, &stats),
             memory: memory(self.pool.region()),
-            depth: depth(self.args, engine),
+            depth: depth(self.session, engine)?,
             batch: self.args.batch.get(),
             page_bytes: self.page_len(),
             registered_pages: stats.registered,
             format: health.format,
-            checksum: self.args.options.checksum().unwrap_or(true),
+            checksum: has_checksums(self.session)?,
             checksum_gb_per_s,
             cache,
             fallbacks: Missed::all(missed),

@@ -1,5 +1,6 @@
 //! `hicache bench obj`: write, read and exists of an S3 store, with as many requests under way as asked for.
 
+use super::figures::has_checksums;
 use super::file::all;
 use super::html::Report;
 use crate::args::{BenchObj, Place, Switch};
@@ -47,12 +48,17 @@ struct Bench<'a> {
     backend: Arc<dyn StorageBackend>,
     pool: HostPool,
     keys: Vec<PageKey>,
+    /// Requests that the store has under way at once.
+    concurrency: u32,
     interrupt: &'a Interrupt,
 }
 
 pub(crate) fn run(args: &BenchObj, output: &mut Output) -> Result {
     let interrupt = Interrupt::listen()?;
-    let mut flags = vec![("concurrency".to_owned(), args.concurrency.to_string())];
+    let mut flags = Vec::new();
+    if let Some(concurrency) = args.concurrency {
+        flags.push(("concurrency".to_owned(), concurrency.to_string()));
+    }
     if let Some(checksum) = args.checksum {
         flags.push(("checksum".to_owned(), (checksum == Switch::On).to_string()));
     }
@@ -101,8 +107,9 @@ impl<'a> Bench<'a> {
         let batch = args.batch.get();
         let pages =
             args.pages.map_or_else(|| (FILL_LEN / page_len).max(u64::from(batch)), std::num::NonZeroU64::get);
+        let concurrency = session.option("concurrency")?.and_then(|set| set.parse().ok()).unwrap_or(1);
         // As many as are ever lent at once.
-        let calls = u64::from(window(args)).min(pages.div_ceil(u64::from(batch)));
+        let calls = u64::from(window(batch, concurrency)).min(pages.div_ceil(u64::from(batch)));
         let slots = u32::try_from(calls * u64::from(batch)).unwrap_or(u32::MAX);
         let pool = session.pool(&*backend, namespace.layout(), slots, RegionSpec::default())?;
         for (mut page, seed) in pool.alloc(slots as usize).expect("a new pool").into_iter().zip(1..) {
@@ -110,7 +117,7 @@ impl<'a> Bench<'a> {
         }
         let key = |n| PageKey::of_page(None, &[serial.wrapping_add(n) & i64::MAX as u64], KeyUnits::Token);
         let keys = (0..pages).map(key).collect::<hicache::Result<_>>()?;
-        Ok(Self { args, backend, pool, keys, interrupt })
+        Ok(Self { args, backend, pool, keys, concurrency, interrupt })
     }
 
     fn measure(&self, session: &Session) -> Result<Figures> {
@@ -152,11 +159,11 @@ impl<'a> Bench<'a> {
             exists,
             engine: health.engine,
             mode: mode(session, &stats),
-            concurrency: self.args.concurrency.get(),
+            concurrency: self.concurrency,
             batch: self.args.batch.get(),
             page_bytes: self.args.page_bytes as u64,
             retries: stats.retries,
-            checksum: self.args.checksum != Some(Switch::Off),
+            checksum: has_checksums(session)?,
             checksum_gb_per_s,
             fallbacks: Missed::all(missed),
         })
@@ -176,7 +183,7 @@ impl<'a> Bench<'a> {
             let mut batches = self.keys.chunks(self.args.batch.get() as usize).zip(0..);
             let mut run = || loop {
                 self.interrupt.check()?;
-                while calls.len() < window(self.args) as usize
+                while calls.len() < window(self.args.batch.get(), self.concurrency) as usize
                     && let Some((keys, turn)) = batches.next()
                 {
                     let (started, pending) = (Instant::now(), call(keys, turn)?);
@@ -218,8 +225,7 @@ impl<'a> Bench<'a> {
 }
 
 /// Calls under way at once: enough that the requests of one can begin before another has ended.
-fn window(args: &BenchObj) -> u32 {
-    let (batch, concurrency) = (args.batch.get(), args.concurrency.get());
+fn window(batch: u32, concurrency: u32) -> u32 {
     if batch == 1 { concurrency } else { concurrency.div_ceil(batch) + 1 }
 }
 
