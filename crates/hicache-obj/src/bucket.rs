@@ -11,13 +11,9 @@ use aws_sdk_s3::Client;
 use hicache_core::{Error, ErrorKind, Fallback, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
 
 /// Reads refused one after another, and none granted, before the store says so of itself.
 const FORBIDDEN_MANY: u64 = 16;
-
-/// How long credentials may take to be had when the store is opened.
-const CREDENTIALS_WAIT: Duration = Duration::from_secs(10);
 
 /// What helps where a deadline passed.
 pub(crate) const MORE_TIME: &str =
@@ -70,6 +66,11 @@ impl Bucket {
     /// For single objects.
     pub(crate) fn wire(&self) -> Arc<Wire> {
         Arc::clone(&self.reach.read().unwrap_or_else(PoisonError::into_inner).wire)
+    }
+
+    /// The store is closed: connections that nobody uses are, too.
+    pub(crate) fn hang_up(&self) {
+        self.wire().hang_up();
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -154,13 +155,18 @@ impl Bucket {
     pub(crate) fn move_to(&self, region: &str) -> bool {
         let Ok(region) = parse_region(region) else { return false };
         let mut reach = self.reach.write().unwrap_or_else(PoisonError::into_inner);
-        if reach.client.config().region().is_some_and(|held| held.as_ref() == region) {
+        if reach.is_signed_for(&region) {
             return false;
         }
         let Ok(moved) = reach.moved(&self.place, &self.options, &region) else { return false };
         *reach = moved;
         self.tell("s3_region", format!("the bucket is in {region}: requests are signed for it from now on"));
         true
+    }
+
+    /// Whether requests are signed for that region already.
+    pub(crate) fn is_signed_for(&self, region: &str) -> bool {
+        self.reach.read().unwrap_or_else(PoisonError::into_inner).is_signed_for(region)
     }
 
     /// Asks for credentials anew. False where there are no others to be had.
@@ -202,12 +208,12 @@ impl Bucket {
     pub(crate) async fn check_credentials(&self) -> std::result::Result<(), Trouble> {
         let keys = self.reach.read().unwrap_or_else(PoisonError::into_inner).keys.clone();
         let Some(keys) = keys else { return Ok(()) };
-        let Ok(keys) = tokio::time::timeout(CREDENTIALS_WAIT, keys.get()).await else {
-            let why = "the credentials could not be had in time";
-            return Err(Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why)
-                .fix("say which with credentials, or set access_key and secret_key"));
-        };
-        keys.map(drop).map_err(|error| crate::trouble::no_credentials(&error))
+        match keys.in_time().await {
+            Err(trouble) if trouble.kind == Kind::Unsigned => {
+                Err(Trouble { kind: Kind::Refused(ErrorKind::InvalidConfig), ..trouble })
+            }
+            had => had.map(drop),
+        }
     }
 
     /// Trouble, to the caller.
@@ -216,7 +222,7 @@ impl Bucket {
             Kind::Absent | Kind::Condition => ErrorKind::Io,
             Kind::Forbidden | Kind::Expired | Kind::Skewed => ErrorKind::PermissionDenied,
             Kind::Throttled => ErrorKind::Throttled,
-            Kind::Outage | Kind::NotAsked => ErrorKind::Unavailable,
+            Kind::Outage | Kind::Unsigned | Kind::NotAsked => ErrorKind::Unavailable,
             Kind::Stalled | Kind::Late => ErrorKind::Timeout,
             Kind::Region(_) => ErrorKind::InvalidConfig,
             Kind::Unknown(_) => ErrorKind::Unsupported,
@@ -268,7 +274,7 @@ impl Bucket {
         }
         let later = matches!(
             trouble.kind,
-            Kind::Throttled | Kind::Outage | Kind::NotAsked | Kind::Stalled | Kind::Late
+            Kind::Throttled | Kind::Outage | Kind::Unsigned | Kind::NotAsked | Kind::Stalled | Kind::Late
         );
         if later { error.retryable() } else { error }
     }

@@ -1,7 +1,7 @@
 //! The ways to the service: connections, TLS, credentials and addressing, as the options say.
 
+use crate::dial::Dialer;
 use crate::keys::Keys;
-use crate::line;
 use crate::options::{Credentials, ObjOptions, Proxy};
 use crate::place::{Endpoint, Place, is_host_name, is_path_style};
 use crate::wire::Wire;
@@ -14,22 +14,16 @@ use aws_config::provider_config::ProviderConfig;
 use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
 use aws_credential_types::Credentials as Pair;
 use aws_credential_types::provider::ProvideCredentials;
-use aws_sdk_s3::config::endpoint::{DefaultResolver, Params, ResolveEndpoint as _};
+use aws_sdk_s3::config::endpoint::Params;
 use aws_sdk_s3::config::{
     BehaviorVersion, IdentityCache, Region, RequestChecksumCalculation, ResponseChecksumValidation,
     SharedCredentialsProvider, SharedHttpClient, StalledStreamProtectionConfig,
 };
 use aws_sdk_s3::{Client, Config};
 use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
-use aws_smithy_http_client::pool::{self, ConnectionPool, DriverSpawner, Partition, PartitionId};
+use aws_smithy_http_client::pool::{self, ConnectionPool};
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
-use aws_smithy_runtime::client::auth::no_auth::{NO_AUTH_SCHEME_ID, NoAuthScheme};
-use aws_smithy_runtime::client::identity::no_auth::NoAuthIdentityResolver;
-use aws_smithy_runtime::client::retries::strategy::NeverRetryStrategy;
-use aws_smithy_runtime_api::client::auth::static_resolver::StaticAuthSchemeOptionResolver;
-use aws_smithy_runtime_api::client::http::{HttpClient as _, HttpConnectorSettings, SharedHttpConnector};
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::shared::IntoShared;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
@@ -40,7 +34,6 @@ use rustls::pki_types::pem::PemObject;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 
 /// The region that services of one's own take where none is named.
@@ -57,6 +50,7 @@ pub(crate) struct Reach {
     /// Who signs; `None`: nobody.
     pub(crate) keys: Option<Arc<Keys>>,
     http: SharedHttpClient,
+    dialer: Dialer,
 }
 
 impl Reach {
@@ -64,7 +58,13 @@ impl Reach {
     /// body in chunks; the store's own is in the page's tail, and where the service is given one it is computed
     /// beforehand.
     pub(crate) fn new(place: &Place, options: &ObjOptions) -> Result<Self> {
-        let http = http_client(options)?;
+        let trust = match &options.ca_bundle {
+            Some(path) => Some(read_certificates(path)?),
+            None => None,
+        };
+        let http = http_client(options, trust.as_deref())?;
+        let dialer = Dialer::new(options, roots(options, trust.as_deref()));
+        let dialer = dialer.map_err(|error| invalid("TLS cannot be set up").because(error))?;
         let region = match (&options.region, &options.endpoint) {
             (Some(region), _) => region.as_str(),
             (None, Some(_)) => REGION,
@@ -82,18 +82,23 @@ impl Reach {
         }
         check_environment(options)?;
         let keys = credentials(options, http.clone(), region).map(|source| Arc::new(Keys::new(source)));
-        Self::in_region(place, options, http, keys, region)
+        Self::in_region(place, options, (http, dialer), keys, region)
     }
 
     /// The same with requests signed for another region.
     pub(crate) fn moved(&self, place: &Place, options: &ObjOptions, region: &str) -> Result<Self> {
-        Self::in_region(place, options, self.http.clone(), self.keys.clone(), region)
+        let ways = (self.http.clone(), self.dialer.clone());
+        Self::in_region(place, options, ways, self.keys.clone(), region)
+    }
+
+    pub(crate) fn is_signed_for(&self, region: &str) -> bool {
+        self.client.config().region().is_some_and(|held| held.as_ref() == region)
     }
 
     fn in_region(
         place: &Place,
         options: &ObjOptions,
-        http: SharedHttpClient,
+        (http, dialer): (SharedHttpClient, Dialer),
         keys: Option<Arc<Keys>>,
         region: &str,
     ) -> Result<Self> {
@@ -131,63 +136,53 @@ impl Reach {
             .disable_s3_express_session_auth(options.is_custom())
             .build()
             .map_err(|error| invalid("the bucket has no address").because(error))?;
-        let connector = connector(&http, options)?;
-        let wire = Wire::new(&client, connector, keys.clone(), &place.bucket, address)?;
-        Ok(Self { client, wire: Arc::new(wire), keys, http })
+        let wire = Wire::new(&client, dialer.clone(), keys.clone(), &place.bucket, address, options)?;
+        Ok(Self { client, wire: Arc::new(wire), keys, http, dialer })
     }
 }
 
-/// What takes a request to the service. The SDK gives it to who has all that an operation of its own needs, of which
-/// it uses the clock.
-fn connector(http: &SharedHttpClient, options: &ObjOptions) -> Result<SharedHttpConnector> {
-    let unused = RuntimeComponents::builder("hicache")
-        .with_auth_scheme(NoAuthScheme::new())
-        .with_auth_scheme_option_resolver(Some(StaticAuthSchemeOptionResolver::new(Vec::new())))
-        .with_endpoint_resolver(Some(DefaultResolver::new().into_shared_resolver()))
-        .with_identity_cache(Some(IdentityCache::no_cache()))
-        .with_identity_resolver(NO_AUTH_SCHEME_ID, NoAuthIdentityResolver::new())
-        .with_retry_strategy(Some(NeverRetryStrategy::new()))
-        .with_sleep_impl(Some(SharedAsyncSleep::new(TokioSleep::new())))
-        .build()
-        .map_err(|error| invalid("the HTTP client cannot be set up").because(error))?;
-    let settings = HttpConnectorSettings::builder().connect_timeout(options.connect_timeout).build();
-    Ok(http.http_connector(&settings, &unused))
-}
-
-fn http_client(options: &ObjOptions) -> Result<SharedHttpClient> {
-    let endpoint = options.endpoint.as_ref();
+/// What the SDK sends its requests over.
+fn http_client(options: &ObjOptions, trusted: Option<&[u8]>) -> Result<SharedHttpClient> {
     let builder = ConnectionPool::builder()
         .idle_timeout(options.idle_timeout)
         // Unbounded, it makes a new connection wherever one that is about to be free is not free yet.
         .max_connections_per_host(options.concurrency.get() as usize)
         .tcp_nodelay(true)
-        .partitions([Partition::new(PartitionId::from_index(0), DriverSpawner::from_fn(spawn))])
         .sleep_impl(TokioSleep::new())
         .proxy_config(proxy(options)?);
-    let plain = endpoint.is_some_and(|endpoint| !endpoint.is_secure()) && options.ca_bundle.is_none();
-    let built = if plain {
-        builder.build_http()
-    } else {
-        let mut trust = TrustStore::default();
-        if let Some(path) = &options.ca_bundle {
-            trust = trust.with_pem_certificate(read_certificates(path)?);
-        }
+    let built = if needs_tls(options) {
+        let trust = trusted.into_iter().fold(TrustStore::default(), TrustStore::with_pem_certificate);
         let context = TlsContext::builder().with_trust_store(trust).build();
         let context = context.map_err(|error| invalid("TLS cannot be set up").because(error))?;
         builder.tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https()
+    } else {
+        builder.build_http()
     };
     let pool = built.map_err(|error| invalid("the HTTP client cannot be set up").because(error))?;
-    let client = pool::Client::from_partition(&pool, PartitionId::from_index(0))
-        .map_err(|error| invalid("the HTTP client cannot be set up").because(error))?;
+    let client = pool::Client::new(&pool);
+    let client = client.map_err(|error| invalid("the HTTP client cannot be set up").because(error))?;
     Ok(client.into_shared())
 }
 
-/// Every connection has a task of its own, on the runtime that asked for it.
-fn spawn(connection: Pin<Box<dyn Future<Output = ()> + Send>>) {
-    // Without one the store is gone, and the connection with it.
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        drop(runtime.spawn(line::drive(connection)));
+/// Whether anything on the way may have to be believed by its certificate.
+fn needs_tls(options: &ObjOptions) -> bool {
+    let secure_proxy = matches!(&options.proxy, Proxy::Url(url) if url.starts_with("https:"));
+    options.endpoint.as_ref().is_none_or(Endpoint::is_secure) || options.ca_bundle.is_some() || secure_proxy
+}
+
+/// The authorities that are believed: the machine's, and who is named beside them.
+fn roots(options: &ObjOptions, trusted: Option<&[u8]>) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    if needs_tls(options) {
+        let found = rustls_native_certs::load_native_certs();
+        if !found.errors.is_empty() {
+            tracing::warn!(errors = ?found.errors, "some of the machine's certificates cannot be read");
+        }
+        roots.add_parsable_certificates(found.certs);
+        let named = trusted.into_iter().flat_map(CertificateDer::pem_slice_iter);
+        roots.add_parsable_certificates(named.filter_map(std::result::Result::ok));
     }
+    roots
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<u8>> {

@@ -1,12 +1,30 @@
-//! From a response's body into a page's slot, with the one copy that a socket costs.
+//! From an answer into a page's slot, with the one copy that a socket costs.
 
 use crate::bucket::Bucket;
+use crate::connections::Line;
 use crate::facts::{Facts, Flaw};
+use crate::progress::Progress;
 use crate::tail;
 use crate::trouble::{Kind, Trouble};
-use aws_sdk_s3::primitives::ByteStream;
 use hicache_core::{Checksum, PageMut};
+use std::future::poll_fn;
+use std::io;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+/// Bytes that are taken at once: few enough that they are warm from the socket's copy when their checksum is made.
+const LEN_MAX: usize = 256 * 1024;
+
+/// Bytes of a piece from which on they are read straight into it. Shorter ones are read several at once, and copied:
+/// that costs less than a call of the kernel for each.
+const DIRECT_MIN: usize = 32 * 1024;
+
+/// Bytes that are read at once to be copied.
+const COPY_LEN: usize = 64 * 1024;
+
+/// A page whose parts may come at once. The lock is never waited for: one task takes them in turn.
+pub(crate) type Target<'a> = Mutex<&'a mut PageMut>;
 
 /// The bytes of an object that are still to come: those of a page, then its tail, where it is one of ours.
 #[derive(Debug)]
@@ -15,6 +33,8 @@ pub(crate) struct Intake {
     left: Range<usize>,
     came: Came,
     checksum: Option<Checksum>,
+    /// For what is copied.
+    copy: Vec<u8>,
 }
 
 /// What has come beside the page's bytes.
@@ -43,20 +63,27 @@ impl Intake {
             left: range.start..range.end.min(stored_len),
             came: Came { len: 0, checksum: None, tail: [0; tail::LEN] },
             checksum: checked.then(Checksum::new),
+            copy: Vec::new(),
         }
     }
 
-    /// Takes the whole body, as long as something comes every so often. `page` is given the page's bytes and where they
-    /// go.
+    /// Takes the whole body, as long as something comes every so often. Without a `target` it is only looked at.
     pub(crate) async fn take(
         mut self,
         bucket: &Bucket,
-        mut body: ByteStream,
-        mut page: impl FnMut(usize, &[u8]),
+        mut body: Line,
+        target: Option<&Target<'_>>,
     ) -> Result<Came, Trouble> {
-        while let Some(bytes) = bucket.frame(&mut body).await? {
-            let at = self.left.start;
-            page(at, self.split(&bytes)?);
+        let progress = Progress::new();
+        let reading = async {
+            while !self.left.is_empty() && poll_fn(|cx| self.poll_take(cx, &mut body, target)).await? > 0 {
+                bucket.came(&progress);
+            }
+            // To its end also so that the connection is free again.
+            Ok(self.left.is_empty() && body.read(&mut [0]).await? > 0)
+        };
+        if bucket.receive(&progress, reading).await? {
+            return Err(Trouble::flaw(Flaw::Torn("more bytes came than were asked for".to_string())));
         }
         if !self.left.is_empty() {
             let why = format!("the body ended {} bytes short", self.left.len());
@@ -66,23 +93,56 @@ impl Intake {
         Ok(self.came)
     }
 
-    /// The page's bytes among `bytes`; those of the tail are kept.
-    fn split<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8], Trouble> {
-        if bytes.len() > self.left.len() {
-            return Err(Trouble::flaw(Flaw::Torn("more bytes came than were asked for".to_string())));
-        }
+    fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut Line,
+        target: Option<&Target<'_>>,
+    ) -> Poll<io::Result<usize>> {
         let at = self.left.start;
-        self.left.start += bytes.len();
-        let (of_page, of_tail) = bytes.split_at(bytes.len().min(self.page_len.saturating_sub(at)));
-        self.came.len += of_page.len() as u64;
+        let of_page = self.page_len.min(self.left.end).saturating_sub(at);
+        let came = if of_page == 0 {
+            let tail = at - self.page_len..self.left.end - self.page_len;
+            ready!(body.poll_read(cx, &mut self.came.tail[tail]))?
+        } else {
+            let came = ready!(self.poll_page(cx, body, target, at, of_page))?;
+            self.came.len += came as u64;
+            came
+        };
+        self.left.start += came;
+        Poll::Ready(Ok(came))
+    }
+
+    /// Up to `len` bytes of the page, from `at` on.
+    fn poll_page(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut Line,
+        target: Option<&Target<'_>>,
+        at: usize,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        let mut page = target.map(|target| target.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(slot) = page.as_mut().and_then(|page| direct(page, at, len)) {
+            let came = ready!(body.poll_read(cx, slot))?;
+            self.add(&slot[..came]);
+            return Poll::Ready(Ok(came));
+        }
+        let mut copy = std::mem::take(&mut self.copy);
+        copy.resize(COPY_LEN, 0);
+        let read = body.poll_read(cx, &mut copy[..len.min(COPY_LEN)]);
+        if let Poll::Ready(Ok(came)) = read {
+            self.add(&copy[..came]);
+            page.iter_mut().for_each(|page| write(page, at, &copy[..came]));
+        }
+        self.copy = copy;
+        read
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
         if let Some(checksum) = &mut self.checksum {
-            checksum.add(of_page);
+            checksum.add(bytes);
         }
-        if !of_tail.is_empty() {
-            let at = at.saturating_sub(self.page_len);
-            self.came.tail[at..at + of_tail.len()].copy_from_slice(of_tail);
-        }
-        Ok(of_page)
     }
 }
 
@@ -103,8 +163,18 @@ impl Came {
     }
 }
 
+/// Where up to `len` of the page's bytes lie, from `at` on: `None` where they are too few to be read alone, and where
+/// no reference may exist.
+fn direct(page: &mut PageMut, at: usize, len: usize) -> Option<&mut [u8]> {
+    let piece_len = page.len() / page.planes() as usize;
+    let (plane, offset) = (at / piece_len, at % piece_len);
+    let of_piece = len.min(piece_len - offset).min(LEN_MAX);
+    let pays = of_piece >= DIRECT_MIN || of_piece == len;
+    Some(&mut page.bytes_mut(plane as u32).filter(|_| pays)?[offset..offset + of_piece])
+}
+
 /// Writes `bytes` to the page's bytes from `at` on, over its pieces.
-pub(crate) fn write(page: &mut PageMut, mut at: usize, mut bytes: &[u8]) {
+fn write(page: &mut PageMut, mut at: usize, mut bytes: &[u8]) {
     let piece_len = page.len() / page.planes() as usize;
     while !bytes.is_empty() {
         let (plane, offset) = (at / piece_len, at % piece_len);

@@ -1,5 +1,6 @@
 //! Credentials, kept as long as they are good.
 
+use crate::trouble::{Kind, Trouble, no_credentials};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, Result, SharedCredentialsProvider, future};
@@ -13,6 +14,9 @@ const MARGIN: Duration = Duration::from_secs(10);
 
 /// How long they are kept that do not say when they expire: who can change a file or a variable has changed it then.
 const KEPT: Duration = Duration::from_secs(15 * 60);
+
+/// How long it may take to have them. Who hands them out is not the service: waiting for it says nothing of that.
+const WAIT: Duration = Duration::from_secs(10);
 
 /// The credentials of one source.
 #[derive(Debug)]
@@ -53,6 +57,18 @@ impl Keys {
         *self.held.write().unwrap_or_else(PoisonError::into_inner) =
             Some(Held { identity: identity.clone(), until });
         Ok(identity)
+    }
+
+    /// The same for a request, which does not wait for them for ever.
+    pub(crate) async fn in_time(&self) -> std::result::Result<Identity, Trouble> {
+        match tokio::time::timeout(WAIT, self.get()).await {
+            Ok(had) => had.map_err(|error| no_credentials(&error)),
+            Err(_) => {
+                let why = format!("the credentials could not be had in {WAIT:?}");
+                Err(Trouble::new(Kind::Unsigned, why)
+                    .fix("say which with credentials, or set access_key and secret_key"))
+            }
+        }
     }
 
     /// The next who asks is given others.

@@ -1,7 +1,7 @@
 //! Pages as objects: storing, fetching, asking and removing, with the rules of each.
 
 use crate::bucket::Bucket;
-use crate::download::{self, Intake};
+use crate::download::{Intake, Target};
 use crate::facts::{Facts, Flaw};
 use crate::known::{Known, Standing};
 use crate::parts;
@@ -178,8 +178,7 @@ impl<'a> Objects<'a> {
         let facts = Seen::of(&answer, answer.len()).judge(self.namespace, key).map_err(Trouble::flaw)?;
         self.admit(facts.as_ref())?;
         let intake = Intake::whole(facts.as_ref(), into.len());
-        let came =
-            intake.take(self.bucket, answer.body, |at, bytes| download::write(into, at, bytes)).await?;
+        let came = intake.take(self.bucket, answer.body, Some(&Target::new(into))).await?;
         came.check(facts.as_ref())
     }
 

@@ -1,7 +1,7 @@
 //! Pages that move in parts, several at once.
 
 use crate::bucket::Bucket;
-use crate::download::{self, Came, Intake};
+use crate::download::{Came, Intake, Target};
 use crate::facts::{Facts, Flaw};
 use crate::objects::Objects;
 use crate::requests::{Seen, Upload};
@@ -13,7 +13,7 @@ use aws_sdk_s3::types::CompletedPart;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hicache_core::{PageKey, PageMut};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Parts of one page under way at once.
@@ -137,7 +137,7 @@ async fn download_once(
     let bucket = objects.bucket;
     let mut ranges = cut(into.len() as u64, bucket.options().part_len);
     let first = ranges.next().expect("a page is not empty");
-    let target = Mutex::new(into);
+    let target = Target::new(into);
     let (facts, tag, came) = {
         let mut tries = Tries::of(bucket, *ask)?;
         loop {
@@ -170,7 +170,7 @@ async fn download_once(
 async fn fetch_first(
     objects: &Objects<'_>,
     key: &PageKey,
-    target: &Mutex<&mut PageMut>,
+    target: &Target<'_>,
     range: Range<u64>,
     ask: &Ask<'_>,
 ) -> Result<(Option<Facts>, Option<String>, Came), Trouble> {
@@ -184,14 +184,12 @@ async fn fetch_first(
 
 async fn fill(
     bucket: &Bucket,
-    target: &Mutex<&mut PageMut>,
+    target: &Target<'_>,
     facts: Option<&Facts>,
     range: Range<u64>,
     answer: Answer,
 ) -> Result<Came, Trouble> {
-    // The lock is for parts that come at once, which one task takes in turn: it is never waited for.
-    let page = || target.lock().unwrap_or_else(PoisonError::into_inner);
-    let page_len = page().len();
+    let page_len = target.lock().unwrap_or_else(PoisonError::into_inner).len();
     // A service that does not know ranges sends all of it.
     let whole = answer.range().is_none();
     if whole && (range.start > 0 || range.end < page_len as u64) {
@@ -200,7 +198,7 @@ async fn fill(
         )));
     }
     let intake = Intake::part(facts, page_len, range.start as usize..range.end as usize);
-    intake.take(bucket, answer.body, |at, bytes| download::write(&mut page(), at, bytes)).await
+    intake.take(bucket, answer.body, Some(target)).await
 }
 
 /// Bytes of the whole object, as the answer to a question for a part says.

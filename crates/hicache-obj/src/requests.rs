@@ -3,21 +3,23 @@
 use crate::bucket::Bucket;
 use crate::facts::{Facts, Flaw, HEADER, NAME};
 use crate::options::Encryption;
-use crate::trouble::{Kind, Trouble, stranger};
+use crate::progress::Progress;
+use crate::trouble::{Kind, Trouble, chain, stranger};
 use crate::unfinished::Marker;
-use crate::upload::{PageBody, Progress};
+use crate::upload::PageBody;
 use crate::wire::{Answer, Draft};
 use aws_sdk_s3::operation::delete_objects::DeleteObjectsOutput;
 use aws_sdk_s3::operation::list_multipart_uploads::ListMultipartUploadsOutput;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
-use aws_sdk_s3::primitives::{ByteStream, SdkBody};
 use aws_sdk_s3::types::{
     CompletedMultipartUpload, CompletedPart, Delete, ObjectIdentifier, ServerSideEncryption, StorageClass,
 };
+use bytes::Buf;
 use hicache_core::{Checksum, ErrorKind, Namespace, Page, PageKey, Put};
 use http::Method;
+use std::io;
 use std::ops::Range;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 /// The condition that nothing is there.
 const ANY: &str = "*";
@@ -96,10 +98,9 @@ impl<'a> Upload<'a> {
     }
 
     /// A new one each time it is sent.
-    fn body(&self, range: Range<usize>, progress: &Progress) -> SdkBody {
+    fn body(&self, range: Range<usize>) -> PageBody<'a> {
         let (tail, makes) = (self.facts.tail(self.known), self.facts.checked && self.known.is_none());
-        let body = PageBody::new(self.page.clone(), tail, makes, range, progress.clone());
-        SdkBody::from_body_1_x(body)
+        PageBody::new(self.page, tail, makes, range)
     }
 }
 
@@ -107,7 +108,6 @@ impl Bucket {
     /// Uploads a page in one request. Whether the answer is one that only a stored object gives: with a tag, and not
     /// before all of it was sent.
     pub(crate) async fn put(&self, upload: &Upload<'_>) -> Result<bool, Trouble> {
-        let progress = Progress::new();
         let len = upload.facts.stored_len();
         let draft = Draft::new(Method::PUT, upload.name)
             .header("content-length", len.to_string())
@@ -121,16 +121,14 @@ impl Bucket {
                 self.encryption().as_ref().map(|kind| kind.as_str().to_string()),
             )
             .maybe_header("x-amz-server-side-encryption-aws-kms-key-id", self.encryption_key());
-        let body = upload.body(0..len as usize, &progress);
-        let sent = self.moving(&progress, self.wire().give(draft, body)).await?;
-        let answer = sent.map_err(|trouble| self.of_upload(trouble))?;
-        Ok(answer.tag().is_some() && progress.is_sent())
+        let mut body = upload.body(0..len as usize);
+        let answer = self.give(draft, &mut body).await.map_err(|trouble| self.of_upload(trouble))?;
+        Ok(answer.tag().is_some() && !body.has_remaining())
     }
 
     /// Some services say nothing but 400 to a header that they do not know.
     fn of_upload(&self, trouble: Trouble) -> Trouble {
-        let bare = trouble.told.status == Some(400) && trouble.told.code.is_none();
-        if bare && self.gives_checksum() {
+        if trouble.is_bare(400) && self.gives_checksum() {
             Trouble { kind: Kind::Unknown("checksum"), ..trouble }
         } else {
             trouble
@@ -168,8 +166,7 @@ impl Bucket {
                 "x-amz-checksum-crc64nvme",
                 self.checksum_header(Some(Checksum::of_bytes(text.as_bytes()))),
             );
-        let progress = Progress::new();
-        self.moving(&progress, self.wire().give(draft, text.into())).await?.map(drop)
+        self.give(draft, &mut text.as_bytes()).await.map(drop)
     }
 
     /// Begins to fetch an object, or a part of it if it still has that tag. The body is still to come.
@@ -183,48 +180,36 @@ impl Bucket {
             draft = draft.header("range", format!("bytes={}-{}", range.start, range.end - 1));
             draft = draft.maybe_header("if-match", tag);
         }
-        let progress = Progress::new();
-        self.moving(&progress, self.wire().ask(draft)).await?
+        self.ask(draft).await
     }
 
     /// Fetches a small object whole.
     pub(crate) async fn get_text(&self, name: &str, len_max: usize) -> Result<String, Trouble> {
-        let mut body = self.get(name, None).await?.body;
-        let mut text = Vec::new();
-        while let Some(bytes) = self.frame(&mut body).await? {
-            if text.len() + bytes.len() > len_max {
-                return Err(Trouble::flaw(Flaw::Wrong("it is too long to be a record".to_string())));
+        let mut answer = self.get(name, None).await?;
+        let mut text = vec![0; len_max + 1];
+        let mut len = 0;
+        let progress = Progress::new();
+        let reading = async {
+            while len <= len_max {
+                match answer.body.read(&mut text[len..]).await? {
+                    0 => break,
+                    read => len += read,
+                }
+                self.came(&progress);
             }
-            text.extend_from_slice(&bytes);
+            Ok(())
+        };
+        self.receive(&progress, reading).await?;
+        if len > len_max {
+            return Err(Trouble::flaw(Flaw::Wrong("it is too long to be a record".to_string())));
         }
+        text.truncate(len);
         String::from_utf8(text).map_err(|_| Trouble::flaw(Flaw::Wrong("it is no text".to_string())))
-    }
-
-    /// The next bytes of a body.
-    pub(crate) async fn frame(&self, body: &mut ByteStream) -> Result<Option<bytes::Bytes>, Trouble> {
-        let since = Instant::now();
-        let listening = self.breaker().listen(|| since);
-        let next = tokio::time::timeout(self.options().read_timeout, body.next()).await;
-        listening.ended();
-        match next {
-            Err(_) => Err(Trouble::new(Kind::Stalled, "the body stood still")),
-            Ok(Some(Err(error))) => Err(Trouble::new(
-                Kind::Outage,
-                format!("the body broke off: {}", crate::trouble::chain(&error)),
-            )),
-            Ok(Some(Ok(bytes))) => {
-                self.breaker().heard();
-                Ok(Some(bytes))
-            }
-            Ok(None) => Ok(None),
-        }
     }
 
     /// Asks what an object is.
     pub(crate) async fn head(&self, name: &str) -> Result<Seen, Trouble> {
-        let progress = Progress::new();
-        let wire = self.wire();
-        let answer = self.moving(&progress, wire.ask(Draft::new(Method::HEAD, name))).await??;
+        let answer = self.ask(Draft::new(Method::HEAD, name)).await?;
         Ok(Seen { stored_at: answer.stored_at(), ..Seen::of(&answer, answer.len()) })
     }
 
@@ -246,11 +231,12 @@ impl Bucket {
 
     /// Removes an object, there or not.
     pub(crate) async fn delete(&self, name: &str) -> Result<(), Trouble> {
-        let progress = Progress::new();
-        let wire = self.wire();
-        match self.moving(&progress, wire.give(Draft::new(Method::DELETE, name), SdkBody::empty())).await? {
+        match self.give(Draft::new(Method::DELETE, name), &mut &[][..]).await {
+            Ok(answer) if answer.document.trim().is_empty() => Ok(()),
+            // What S3 says has no document: something else has answered for it.
+            Ok(answer) => Err(stranger(answer.status, "it answers a removal with a page")),
             Err(trouble) if trouble.kind == Kind::Absent => Ok(()),
-            deleted => deleted.map(drop),
+            Err(trouble) => Err(trouble),
         }
     }
 
@@ -261,8 +247,7 @@ impl Bucket {
         let wanted = objects.and_then(|objects| Delete::builder().set_objects(Some(objects)).build());
         let wanted = wanted.map_err(|error| Trouble::new(Kind::Refused(ErrorKind::Io), error.to_string()))?;
         let request = self.client().delete_objects().bucket(self.name()).delete(wanted);
-        let progress = Progress::new();
-        self.moving(&progress, request.send()).await?.map_err(Trouble::of)
+        self.moving(&Progress::new(), request.send()).await?.map_err(Trouble::of)
     }
 
     /// Lists up to `most` objects from a place on: names under `prefix`, or with a delimiter, the folders there.
@@ -281,8 +266,7 @@ impl Bucket {
             .max_keys(most)
             .set_delimiter(folders.then(|| "/".to_string()))
             .set_continuation_token(from.map(str::to_string));
-        let progress = Progress::new();
-        let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
+        let output = self.moving(&Progress::new(), request.send()).await?.map_err(Trouble::of)?;
         whole(output)
     }
 
@@ -301,8 +285,7 @@ impl Bucket {
             .customize()
             // The SDK leaves it out where there is no body, and some servers want to be told.
             .mutate_request(|request| drop(request.headers_mut().insert("content-length", "0")));
-        let progress = Progress::new();
-        let output = self.moving(&progress, request.send()).await?.map_err(Trouble::of)?;
+        let output = self.moving(&Progress::new(), request.send()).await?.map_err(Trouble::of)?;
         output
             .upload_id
             .ok_or_else(|| Trouble::new(Kind::Outage, "an upload in parts was begun without an id"))
@@ -316,13 +299,12 @@ impl Bucket {
         number: i32,
         range: Range<usize>,
     ) -> Result<CompletedPart, Trouble> {
-        let progress = Progress::new();
         let draft = Draft::new(Method::PUT, upload.name)
             .query("partNumber", &number.to_string())
             .query("uploadId", id)
             .header("content-length", range.len().to_string());
-        let body = upload.body(range, &progress);
-        let answer = self.moving(&progress, self.wire().give(draft, body)).await??;
+        let mut body = upload.body(range);
+        let answer = self.give(draft, &mut body).await?;
         let Some(tag) = answer.tag() else {
             return Err(Trouble::new(Kind::Outage, "a part was answered without an ETag"));
         };
@@ -344,8 +326,7 @@ impl Bucket {
             .upload_id(id)
             .set_if_none_match(upload.fresh.then(|| ANY.to_string()))
             .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
-        let progress = Progress::new();
-        self.moving(&progress, request.send()).await?.map(drop).map_err(Trouble::of)
+        self.moving(&Progress::new(), request.send()).await?.map(drop).map_err(Trouble::of)
     }
 
     /// Lists uploads in parts that are not ended.
@@ -361,8 +342,7 @@ impl Bucket {
             .prefix(prefix)
             .set_key_marker(from.and_then(|from| from.name.clone()))
             .set_upload_id_marker(from.and_then(|from| from.id.clone()));
-        let progress = Progress::new();
-        let listed = self.moving(&progress, request.send()).await?.map_err(Trouble::of);
+        let listed = self.moving(&Progress::new(), request.send()).await?.map_err(Trouble::of);
         // What is not known here says nothing of what an upload may have.
         listed.map_err(|trouble| match trouble.kind {
             Kind::Unknown(_) => Trouble { kind: Kind::Refused(ErrorKind::Unsupported), ..trouble },
@@ -373,14 +353,45 @@ impl Bucket {
     /// Gives an upload in parts up, so that nobody pays for them.
     pub(crate) async fn abort_upload(&self, name: &str, id: &str) -> Result<(), Trouble> {
         let request = self.client().abort_multipart_upload().bucket(self.name()).key(name).upload_id(id);
+        self.moving(&Progress::new(), request.send()).await?.map(drop).map_err(Trouble::of)
+    }
+
+    /// Sends a request with nothing in it, when it is its turn: waiting for that is nobody's standing still.
+    async fn ask(&self, draft: Draft<'_>) -> Result<Answer, Trouble> {
+        let wire = self.wire();
+        let turn = wire.turn().await?;
         let progress = Progress::new();
-        self.moving(&progress, request.send()).await?.map(drop).map_err(Trouble::of)
+        self.moving(&progress, wire.ask(turn, draft, &progress)).await?
+    }
+
+    /// Sends a request with a body, when it is its turn.
+    async fn give(&self, draft: Draft<'_>, body: &mut impl Buf) -> Result<Answer, Trouble> {
+        let wire = self.wire();
+        let turn = wire.turn().await?;
+        let progress = Progress::new();
+        self.moving(&progress, wire.give(turn, draft, body, &progress)).await?
+    }
+
+    /// Reads of an answer as long as something comes; `reading` tells when something [`came`](Self::came).
+    pub(crate) async fn receive<T>(
+        &self,
+        progress: &Progress,
+        reading: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, Trouble> {
+        let broken = |error| Trouble::new(Kind::Outage, format!("the body broke off: {}", chain(&error)));
+        self.moving(progress, reading).await?.map_err(broken)
+    }
+
+    /// A part of an answer came.
+    pub(crate) fn came(&self, progress: &Progress) {
+        progress.moved();
+        self.breaker().heard();
     }
 
     /// Waits as long as bytes move.
     async fn moving<T>(&self, progress: &Progress, work: impl Future<Output = T>) -> Result<T, Trouble> {
         let limit = self.options().read_timeout;
-        let listening = self.breaker().listen(|| progress.last());
+        let listening = self.breaker().listen(|| progress.last().into_std());
         let stalled = || Trouble::new(Kind::Stalled, "the service stood still: no byte was sent or received");
         let followed = progress.follow(limit, work).await.ok_or_else(stalled);
         listening.ended();

@@ -229,7 +229,7 @@ impl Walk<'_> {
         let answer = self.bucket.get(name, None).await?;
         let facts = Seen::of(&answer, answer.len()).judge(namespace, key).map_err(Trouble::flaw)?;
         let intake = Intake::whole(facts.as_ref(), namespace.layout().page_len());
-        intake.take(self.bucket, answer.body, |_, _| ()).await?.check(facts.as_ref())?;
+        intake.take(self.bucket, answer.body, None).await?.check(facts.as_ref())?;
         Ok(facts.is_some_and(|facts| facts.checked))
     }
 }

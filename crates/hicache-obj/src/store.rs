@@ -165,6 +165,8 @@ impl Store for ObjStore {
     }
 
     async fn close(&self) -> Result<()> {
-        self.crew.close().await
+        let closed = self.crew.close().await;
+        self.bucket.hang_up();
+        closed
     }
 }

@@ -123,6 +123,13 @@ impl<'a> Tries<'a> {
             }
             Err(trouble) => trouble,
         };
+        if let Kind::Region(region) = &trouble.kind
+            && trouble.is_bare(400)
+            && self.bucket.is_signed_for(region)
+        {
+            // Then it is something else that is not right, which it does not say.
+            trouble.kind = Kind::Refused(ErrorKind::PermissionDenied);
+        }
         if trouble.kind == Kind::Skewed && trouble.told.code.is_none() && self.renewed.clock {
             // It was only guessed from the dates, and was not it.
             trouble.kind = Kind::Forbidden;
@@ -155,21 +162,24 @@ impl<'a> Tries<'a> {
         match &trouble.kind {
             Kind::Region(region) if once(&mut self.renewed.region) && self.bucket.move_to(region) => now,
             Kind::Expired if once(&mut self.renewed.credentials) && self.bucket.renew_credentials() => now,
-            // They were rotated, and the old ones taken away.
-            Kind::Refused(ErrorKind::PermissionDenied)
-                if matches!(trouble.told.code.as_deref(), Some("InvalidAccessKeyId" | "InvalidToken"))
+            // They were rotated, and the old ones taken away; or nothing more is said, as where they have expired.
+            Kind::Refused(_)
+                if (matches!(trouble.told.code.as_deref(), Some("InvalidAccessKeyId" | "InvalidToken"))
+                    || trouble.is_bare(400))
                     && once(&mut self.renewed.credentials)
                     && self.bucket.renew_credentials() =>
             {
                 now
             }
-            // The SDK has taken the service's time from the answer.
+            // The service's time was taken from the answer.
             Kind::Skewed if once(&mut self.renewed.clock) => now,
             Kind::Unknown(what) if self.bucket.go_without(what) => now,
             Kind::Flaw(flaw) if flaw.may_be_of_the_way() && once(&mut self.renewed.page) => now,
-            Kind::Outage | Kind::Stalled | Kind::Throttled if self.attempts <= self.retries => {
+            Kind::Outage | Kind::Stalled | Kind::Throttled | Kind::Unsigned
+                if self.attempts <= self.retries =>
+            {
                 // A HEAD is not told that it is a throttle.
-                let unsaid = trouble.told.status == Some(503) && trouble.told.code.is_none();
+                let unsaid = trouble.is_bare(503);
                 let (first, most) = match trouble.kind {
                     Kind::Throttled => (THROTTLE_WAIT, THROTTLE_WAIT_MAX),
                     _ if unsaid => (THROTTLE_WAIT, THROTTLE_WAIT_MAX),

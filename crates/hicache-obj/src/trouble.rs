@@ -4,9 +4,8 @@ use crate::facts::Flaw;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::error::SdkError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::http::Headers;
 use hicache_core::{ErrorKind, without_users};
+use http::HeaderMap;
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::io::ErrorKind::NotFound;
@@ -38,6 +37,8 @@ pub(crate) enum Kind {
     Stalled,
     /// Credentials have expired.
     Expired,
+    /// Credentials cannot be had at the moment.
+    Unsigned,
     /// The request's time is too far from the service's.
     Skewed,
     /// The bucket is in another region.
@@ -110,12 +111,11 @@ impl Trouble {
                 let response = service.raw();
                 let body = response.body().bytes().map(String::from_utf8_lossy).unwrap_or_default();
                 let signed_at = SystemTime::now();
-                Self::of_response(
-                    response.status().as_u16(),
-                    response.headers(),
-                    body.into_owned(),
-                    signed_at,
-                )
+                let fields = response.headers().iter();
+                let fields =
+                    fields.filter_map(|(name, value)| Some((name.parse().ok()?, value.parse().ok()?)));
+                let status = response.status().as_u16();
+                Self::of_response(status, &fields.collect(), body.into_owned(), signed_at)
             }
             SdkError::ResponseError(response) => {
                 let status = response.raw().status().as_u16();
@@ -131,11 +131,11 @@ impl Trouble {
     /// An answer that is no success, with its document; the request said that it was made at `signed_at`.
     pub(crate) fn of_response(
         status: u16,
-        headers: &Headers,
+        fields: &HeaderMap,
         document: String,
         signed_at: SystemTime,
     ) -> Self {
-        let header = |name: &str| headers.get(name).map(str::to_string);
+        let header = |name: &str| Some(fields.get(name)?.to_str().ok()?.to_string());
         let answer = Answer {
             status,
             code: element(&document, "Code"),
@@ -151,8 +151,8 @@ impl Trouble {
     }
 
     /// What became of a request that no answer came to.
-    pub(crate) fn of_connection(error: &ConnectorError) -> Self {
-        Self::unanswered(error, error.is_user())
+    pub(crate) fn of_connection(error: &(dyn StdError + 'static)) -> Self {
+        Self::unanswered(error, false)
     }
 
     /// What one item of a request for many ended in, by its code.
@@ -202,9 +202,14 @@ impl Trouble {
         matches!(self.kind, Kind::Outage | Kind::Stalled) && !refused
     }
 
+    /// Whether that is all that was said: `HEAD` is told no more of a region, a token or a name that is not right.
+    pub(crate) fn is_bare(&self, status: u16) -> bool {
+        self.told.status == Some(status) && self.told.code.is_none()
+    }
+
     /// Whether the service gave an answer, whatever it says.
     pub(crate) fn is_answer(&self) -> bool {
-        !matches!(self.kind, Kind::Outage | Kind::Stalled | Kind::Late | Kind::NotAsked)
+        !matches!(self.kind, Kind::Outage | Kind::Stalled | Kind::Unsigned | Kind::Late | Kind::NotAsked)
     }
 }
 
@@ -234,7 +239,7 @@ pub(crate) fn no_credentials(error: &CredentialsError) -> Trouble {
             Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why)
                 .fix("check AWS_WEB_IDENTITY_TOKEN_FILE, and the files that the profile names")
         }
-        _ => Trouble::new(Kind::Outage, format!("the credentials could not be had: {}", chain(error))),
+        _ => Trouble::new(Kind::Unsigned, format!("the credentials could not be had: {}", chain(error))),
     }
 }
 
@@ -381,7 +386,7 @@ fn fix(kind: &Kind, code: Option<&str>) -> Option<&'static str> {
             "allow s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket there; without s3:ListBucket what is \
              not there is refused, too: then set forbidden_is_miss=true"
         }
-        (Kind::Expired, _) => "renew the credentials",
+        (Kind::Expired, Some(_)) => "renew the credentials",
         (Kind::Skewed, _) => "set this machine's clock",
         (Kind::Refused(ErrorKind::NoSpace), _) => "free space there, or raise the quota",
         (Kind::Unknown("checksum"), _) => "set checksum_mode=off",

@@ -1,25 +1,30 @@
-//! Requests of one object, signed here and sent over the SDK's connections.
+//! Requests of one object, signed and sent here.
 //!
-//! Not through its operations: to put one together costs 0.1 ms of CPU, as much as a tenth of a page of 1 MiB. Where
-//! the bucket is and who signs for it is still the SDK's to say, once.
+//! Not through the SDK's operations: to put one together costs 0.1 ms of CPU, as much as a tenth of a page of 1 MiB;
+//! nor over its connections, which copy what comes once more. Where the bucket is and who signs for it is still the
+//! SDK's to say, once.
 
+use crate::connection::Head;
+use crate::connections::{self, Connections, Line};
+use crate::dial::Dialer;
 use crate::facts::{Facts, Flaw, HEADER};
 use crate::keys::{Keys, Session};
-use crate::trouble::{self, Kind, Trouble, no_credentials, parse_date};
+use crate::options::ObjOptions;
+use crate::progress::Progress;
+use crate::trouble::{self, Kind, Trouble, parse_date};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::endpoint::{DefaultResolver, Endpoint, Params, ResolveEndpoint};
-use aws_sdk_s3::primitives::{ByteStream, SdkBody};
 use aws_sigv4::http_request::{
     PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
     UriPathNormalizationMode, sign,
 };
 use aws_sigv4::sign::v4;
-use aws_smithy_runtime_api::client::http::{HttpConnector as _, SharedHttpConnector};
-use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use bytes::Bytes;
+use aws_smithy_runtime_api::client::identity::Identity;
+use bytes::Buf;
 use futures_util::FutureExt as _;
 use hicache_core::{Error, ErrorKind, Result};
-use http::Method;
+use http::header::HOST;
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -41,11 +46,14 @@ const USER_AGENT: &str = concat!("hicache/", env!("CARGO_PKG_VERSION"));
 /// The way to the objects of a bucket.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    connector: SharedHttpConnector,
+    connections: Arc<Connections>,
     /// `None`: requests are not signed.
     keys: Option<Arc<Keys>>,
     /// The URL of the bucket, without a slash at its end.
     base: String,
+    host: HeaderValue,
+    /// A proxy is sent the requests, which name the server, then; and who uses it.
+    forwarded: Option<Option<HeaderValue>>,
     scheme: Scheme,
     /// Seconds that the service's clock is ahead of this one, once it has complained.
     ahead: AtomicI64,
@@ -70,12 +78,23 @@ pub(crate) struct Draft<'a> {
     headers: Vec<(&'static str, Cow<'a, str>)>,
 }
 
-/// A success. The body is still to come.
+/// What a request waits for before it is sent.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    connection: connections::Turn,
+    /// Who signs it.
+    identity: Option<Identity>,
+}
+
+/// A success.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    status: u16,
-    headers: aws_smithy_runtime_api::http::Headers,
-    pub(crate) body: ByteStream,
+    pub(crate) status: u16,
+    fields: HeaderMap,
+    /// What is still to come.
+    pub(crate) body: Line,
+    /// What has come, where a body was sent.
+    pub(crate) document: String,
 }
 
 impl<'a> Draft<'a> {
@@ -108,10 +127,11 @@ impl Wire {
     /// The way to `bucket` as `client` would take it.
     pub(crate) fn new(
         client: &Client,
-        connector: SharedHttpConnector,
+        dialer: Dialer,
         keys: Option<Arc<Keys>>,
         bucket: &str,
         place: Params,
+        options: &ObjOptions,
     ) -> Result<Self> {
         let unresolved = |why: &dyn std::fmt::Display| {
             Error::new(ErrorKind::InvalidConfig, "open store")
@@ -135,7 +155,27 @@ impl Wire {
             keys => keys,
         };
         let base = endpoint.url().trim_end_matches('/').to_string();
-        Ok(Self { connector, keys, base, scheme, ahead: AtomicI64::new(0) })
+        let url: Uri = base.parse().map_err(|error| unresolved(&error))?;
+        let host = HeaderValue::from_str(&host(&url)).map_err(|error| unresolved(&error))?;
+        let forwarded = dialer.forwards(&url);
+        let (most, idle_timeout) = (options.concurrency.get() as usize, options.idle_timeout);
+        let connections = Arc::new(Connections::new(dialer, url, most, idle_timeout));
+        Ok(Self { connections, keys, base, host, forwarded, scheme, ahead: AtomicI64::new(0) })
+    }
+
+    /// Waits for credentials, and then for a turn: there are no more requests at once than the store's `concurrency`.
+    /// Neither says anything of the service.
+    pub(crate) async fn turn(&self) -> std::result::Result<Turn, Trouble> {
+        let identity = match &self.keys {
+            Some(keys) => Some(keys.in_time().await?),
+            None => None,
+        };
+        Ok(Turn { connection: Arc::clone(&self.connections).turn().await, identity })
+    }
+
+    /// Closes the connections that nobody uses.
+    pub(crate) fn hang_up(&self) {
+        self.connections.hang_up();
     }
 
     /// Asks for other keys than those that were refused.
@@ -146,49 +186,84 @@ impl Wire {
     }
 
     /// Sends a request with nothing in it.
-    pub(crate) async fn ask(&self, draft: Draft<'_>) -> std::result::Result<Answer, Trouble> {
-        self.send(draft, SignableBody::Bytes(&[]), SdkBody::empty()).await
+    pub(crate) async fn ask(
+        &self,
+        turn: Turn,
+        draft: Draft<'_>,
+        progress: &Progress,
+    ) -> std::result::Result<Answer, Trouble> {
+        self.send(turn, draft, SignableBody::Bytes(&[]), &mut &[][..], progress).await
     }
 
-    /// Sends a request with a body, which is not read for the signature. The answer is read to its end.
-    pub(crate) async fn give(&self, draft: Draft<'_>, body: SdkBody) -> std::result::Result<Answer, Trouble> {
-        let answer = self.send(draft, SignableBody::UnsignedPayload, body).await?;
-        let Answer { status, headers, body } = answer;
-        // To its end also so that the connection is free again.
-        let document = document(body).await.map_err(|why| Trouble::new(Kind::Outage, why))?;
+    /// Sends a request with a body, which is not read for the signature. The answer is read to its end; what remains of
+    /// the body it did not wait for.
+    pub(crate) async fn give(
+        &self,
+        turn: Turn,
+        draft: Draft<'_>,
+        body: &mut impl Buf,
+        progress: &Progress,
+    ) -> std::result::Result<Answer, Trouble> {
+        let signed_at = self.now();
+        let mut answer = self.send(turn, draft, SignableBody::UnsignedPayload, body, progress).await?;
+        let document = document(&mut answer.body).await.map_err(|why| Trouble::new(Kind::Outage, why))?;
         if trouble::is_error(&document) {
-            return Err(Trouble::of_response(status, &headers, document, self.now()));
+            return Err(Trouble::of_response(answer.status, &answer.fields, document, signed_at));
         }
-        Ok(Answer { status, headers, body: ByteStream::from_static(b"") })
+        Ok(Answer { document, ..answer })
     }
 
     async fn send(
         &self,
+        turn: Turn,
         draft: Draft<'_>,
         signed: SignableBody<'_>,
-        body: SdkBody,
+        body: &mut impl Buf,
+        progress: &Progress,
     ) -> std::result::Result<Answer, Trouble> {
         let now = self.now();
-        let request = self.sign(&draft, signed, now).await?.map(|()| body);
-        let request = request.try_into().map_err(|error| unfit(&error))?;
-        let sent = self.connector.call(request).await;
-        let mut response: HttpResponse = sent.map_err(|error| Trouble::of_connection(&error))?;
-        let body = ByteStream::new(response.take_body());
-        let status = response.status().as_u16();
-        if response.status().is_success() {
-            return Ok(Answer { status, headers: std::mem::take(response.headers_mut()), body });
+        let request = self.sign(&draft, turn.identity.as_ref(), signed, now)?;
+        let mut line = turn.connection.line().await.map_err(|error| Trouble::of_connection(&*error))?;
+        progress.moved();
+        let bodiless = draft.method == Method::HEAD;
+        let exchange = line.connection().exchange(&self.head(&request), body, bodiless, progress).await;
+        let Head { status, fields } = exchange.map_err(|error| Trouble::of_connection(&error))?;
+        if (200..300).contains(&status) {
+            return Ok(Answer { status, fields, body: line, document: String::new() });
         }
-        let trouble = match document(body).await {
-            Ok(document) => Trouble::of_response(status, response.headers(), document, now),
+        let trouble = match document(&mut line).await {
+            Ok(document) => Trouble::of_response(status, &fields, document, now),
             Err(why) => Trouble::new(Kind::Outage, why).with_status(status),
         };
         self.learn_time(&trouble);
         Err(trouble)
     }
 
-    async fn sign(
+    /// The request's head, as it is sent.
+    fn head(&self, request: &http::Request<()>) -> Vec<u8> {
+        let uri = request.uri();
+        let mut head = Vec::with_capacity(1024);
+        let mut add = |parts: &[&[u8]]| parts.iter().for_each(|part| head.extend_from_slice(part));
+        let target = match &self.forwarded {
+            Some(_) => uri.to_string(),
+            None => uri.path_and_query().map_or("/", |target| target.as_str()).to_string(),
+        };
+        add(&[request.method().as_str().as_bytes(), b" ", target.as_bytes(), b" HTTP/1.1\r\n"]);
+        add(&[b"host: ", self.host.as_bytes(), b"\r\n"]);
+        for (name, value) in request.headers().iter().filter(|(name, _)| *name != HOST) {
+            add(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+        }
+        if let Some(Some(user)) = &self.forwarded {
+            add(&[b"proxy-authorization: ", user.as_bytes(), b"\r\n"]);
+        }
+        add(&[b"\r\n"]);
+        head
+    }
+
+    fn sign(
         &self,
         draft: &Draft<'_>,
+        identity: Option<&Identity>,
         body: SignableBody<'_>,
         now: SystemTime,
     ) -> std::result::Result<http::Request<()>, Trouble> {
@@ -200,8 +275,7 @@ impl Wire {
             request = request.header(*name, value.as_ref());
         }
         let mut request = request.body(()).map_err(|error| unfit(&error))?;
-        let Some(keys) = &self.keys else { return Ok(request) };
-        let identity = keys.get().await.map_err(|error| no_credentials(&error))?;
+        let Some(identity) = identity else { return Ok(request) };
         let headers = draft.headers.iter().map(|(name, value)| (*name, value.as_ref()));
         let signable = SignableRequest::new(draft.method.as_str(), &url, headers, body);
         let mut settings = SigningSettings::default();
@@ -210,7 +284,7 @@ impl Wire {
         settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
         settings.session_token_name_override = self.scheme.session.then_some(SESSION_TOKEN);
         let parameters = v4::SigningParams::builder()
-            .identity(&identity)
+            .identity(identity)
             .region(&self.scheme.region)
             .name(&self.scheme.service)
             .time(now)
@@ -260,7 +334,7 @@ impl Scheme {
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)
+        self.fields.get(name)?.to_str().ok()
     }
 
     /// Bytes that are to come; of a part, of the part.
@@ -289,22 +363,29 @@ impl Answer {
     }
 }
 
-/// What came, as text; or why it did not.
-async fn document(mut body: ByteStream) -> std::result::Result<String, String> {
-    let mut bytes = Vec::new();
-    while let Some(more) = body.next().await {
-        let more: Bytes =
-            more.map_err(|error| format!("the answer broke off: {}", crate::trouble::chain(&error)))?;
-        bytes.extend_from_slice(&more[..more.len().min(DOCUMENT_LEN_MAX - bytes.len())]);
-        if bytes.len() == DOCUMENT_LEN_MAX {
-            break;
+/// What came, as text; or why it did not. To its end, so that the connection is free again.
+async fn document(body: &mut Line) -> std::result::Result<String, String> {
+    let (mut text, mut bytes) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = body.read(&mut bytes).await;
+        match read.map_err(|error| format!("the answer broke off: {}", trouble::chain(&error)))? {
+            len if len > 0 && text.len() < DOCUMENT_LEN_MAX => text.extend_from_slice(&bytes[..len]),
+            _ => return Ok(String::from_utf8_lossy(&text).into_owned()),
         }
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// As a request names it: without the port that is meant anyway.
+fn host(url: &Uri) -> String {
+    let host = url.host().unwrap_or_default();
+    match (url.scheme_str(), url.port_u16()) {
+        (_, None) | (Some("http"), Some(80)) | (Some("https"), Some(443)) => host.to_string(),
+        (_, Some(port)) => format!("{host}:{port}"),
+    }
 }
 
 /// A request that cannot be one: options hold something that no header takes.
 fn unfit(error: &(dyn std::error::Error + 'static)) -> Trouble {
-    let why = format!("the request cannot be made: {}", crate::trouble::chain(error));
+    let why = format!("the request cannot be made: {}", trouble::chain(error));
     Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why)
 }

@@ -2,7 +2,7 @@
 
 use crate::stage::{self, MIB, Stage, TAIL, timed};
 use crate::stub::{Action, Close, Idle, IdleEnd, Settings, Stub, bounded};
-use hicache_core::{Call, ErrorKind, Get};
+use hicache_core::{Call, ErrorKind, Get, StoreExt as _};
 use hicache_obj::{Endpoint, ObjOptions, ObjStore};
 use hicache_testkit::pages;
 use std::time::Duration;
@@ -133,6 +133,23 @@ fn connections_are_reused_across_batches_and_bounded_by_the_concurrency() {
         drop(stage.backend);
         drop(stage.store);
         hicache_testkit::until("the connections end with the store", || stage.stub.open_connections() == 0);
+    });
+}
+
+#[test]
+fn connections_that_nobody_uses_are_closed_after_a_while_and_with_the_store() {
+    bounded(|| {
+        let idle_timeout = Duration::from_millis(400);
+        let stage =
+            Stage::settled(65_536, Settings::default(), |options| options.idle_timeout = idle_timeout);
+        for n in 0..3 {
+            stage.set_all(10 * n..10 * n + 8);
+            assert!(stage.stub.open_connections() > 0);
+            hicache_testkit::until("nobody uses them", || stage.stub.open_connections() == 0);
+        }
+        stage.set_all(100..108);
+        stage.store.close_blocking().unwrap();
+        hicache_testkit::until("the store is closed", || stage.stub.open_connections() == 0);
     });
 }
 

@@ -231,8 +231,13 @@ fn b075_an_endpoint_on_this_host_is_reached_past_a_proxy_that_is_not_there() {
     });
 }
 
-/// A container gives other keys from some moment on, and then the service is made to refuse those before by `spoil`.
-fn after_other_keys(test: &str, spoil: impl FnOnce(&Stub) + Send + 'static) {
+/// A container gives other keys from some moment on, and then the service is made to refuse those before by `spoil`;
+/// the first that hears of it is `ask`.
+fn after_other_keys(
+    test: &str,
+    spoil: impl FnOnce(&Stub) + Send + 'static,
+    ask: impl FnOnce(&Stage) + Send + 'static,
+) {
     if !is_child() {
         let giver = Stub::start();
         let switched = std::sync::atomic::AtomicBool::new(false);
@@ -270,7 +275,7 @@ fn after_other_keys(test: &str, spoil: impl FnOnce(&Stub) + Send + 'static) {
         giver.write_all(b"GET /switch HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         giver.read_exact(&mut [0]).unwrap();
         stage.stub.forget();
-        assert!(stage.get(1).unwrap());
+        ask(&stage);
         stage.set(2).unwrap();
         let requests = stage.page_requests();
         assert!(by(&requests[0], "Credential=old/"));
@@ -281,11 +286,61 @@ fn after_other_keys(test: &str, spoil: impl FnOnce(&Stub) + Send + 'static) {
 #[test]
 fn credentials_of_a_container_are_asked_for_again_when_they_have_expired() {
     let test = "credentials_of_a_container_are_asked_for_again_when_they_have_expired";
-    after_other_keys(test, |stub| stub.keys()[0].expired = true);
+    after_other_keys(test, |stub| stub.keys()[0].expired = true, |stage| assert!(stage.get(1).unwrap()));
 }
 
 #[test]
 fn credentials_of_a_container_are_asked_for_again_when_they_were_taken_away() {
     let test = "credentials_of_a_container_are_asked_for_again_when_they_were_taken_away";
-    after_other_keys(test, |stub| drop(stub.keys().remove(0)));
+    after_other_keys(test, |stub| drop(stub.keys().remove(0)), |stage| assert!(stage.get(1).unwrap()));
+}
+
+/// A HEAD is told 400 then, and no more.
+#[test]
+fn credentials_of_a_container_that_have_expired_are_asked_for_again_by_a_question() {
+    let test = "credentials_of_a_container_that_have_expired_are_asked_for_again_by_a_question";
+    after_other_keys(
+        test,
+        |stub| {
+            stub.keys()[0].expired = true;
+            // As AWS says where the bucket is, too.
+            stub.script(stub::endless(|_| {
+                Action::normal()
+                    .edit(|reply| reply.headers.push(("x-amz-bucket-region".into(), "us-east-1".into())))
+            }));
+        },
+        |stage| assert!(!stage.exists(2).unwrap()),
+    );
+}
+
+#[test]
+fn who_hands_out_credentials_and_hangs_is_not_the_service() {
+    const TEST: &str = "credentials::who_hands_out_credentials_and_hangs_is_not_the_service";
+    if !is_child() {
+        let giver = Stub::start();
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        giver.script(move |_, _| {
+            // Good for the opening, and then no more.
+            let wait = if asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 { 0 } else { 60 };
+            let soon = "{\"AccessKeyId\":\"test\",\"SecretAccessKey\":\"secret\",\"Token\":\"t\",\
+                        \"Expiration\":\"2000-01-01T00:00:00Z\"}";
+            let reply = Reply::new(200).with("content-type", "application/json").holding(soon);
+            Action::reply(reply).wait(std::time::Duration::from_secs(wait))
+        });
+        child(TEST, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", &format!("{}/keys", giver.endpoint()))]);
+        return;
+    }
+    bounded(|| {
+        let keys = vec![Access { token: Some("t".to_string()), ..Access::new("test", "secret") }];
+        let stub = stage::guarded(Settings { keys, ..Settings::default() });
+        let mut options = ObjOptions { credentials: Credentials::Container, ..stage::options(&stub) };
+        (options.retries, options.read_timeout) = (0, std::time::Duration::from_secs(1));
+        options.common.deadline = std::time::Duration::from_secs(3);
+        let error = match Stage::open(stub, "//b", 65_536, options) {
+            Ok(stage) => stage.get(1).unwrap_err(),
+            Err(error) => error,
+        };
+        let story = stage::story(&error);
+        assert!(!story.contains("stood still") && !story.contains("not asked"), "{story}");
+    });
 }
