@@ -1,7 +1,7 @@
 //! The bucket: the ways to it, and what was learned of the service behind it.
 
 use crate::breaker::Breaker;
-use crate::client::{self, Reach};
+use crate::client::Reach;
 use crate::options::{ChecksumMode, ObjOptions, parse_region};
 use crate::place::Place;
 use crate::tries::Ask;
@@ -248,7 +248,7 @@ impl Bucket {
         match &trouble.kind {
             Kind::Outage if trouble.told.status.is_none() => {
                 error = error.with("endpoint", self.service());
-                error = match client::proxy_in_use(&self.options) {
+                error = match self.wire().proxy() {
                     Some(proxy) => error.with("proxy", proxy).fix("check the proxy, or set proxy=off"),
                     None if trouble.told.fix.is_some() => error,
                     None => error.fix("check that the service runs, and endpoint: host, port, http or https"),

@@ -219,31 +219,6 @@ fn proxy(options: &ObjOptions) -> Result<ProxyConfig> {
     }
 }
 
-/// The proxy that the endpoint is reached through, as far as can be told, without its credentials.
-pub(crate) fn proxy_in_use(options: &ObjOptions) -> Option<String> {
-    let endpoint = options.endpoint.as_ref();
-    let variable = |name: &str| {
-        let held = [name.to_uppercase(), name.to_lowercase()].map(|name| std::env::var(name).ok());
-        held.into_iter().flatten().find(|value| !value.is_empty())
-    };
-    let url = match &options.proxy {
-        Proxy::Off => return None,
-        Proxy::Url(url) => url.clone(),
-        Proxy::Auto if endpoint.is_some_and(Endpoint::is_loopback) => return None,
-        Proxy::Auto => {
-            let host = endpoint.map_or("amazonaws.com", Endpoint::host);
-            let passed_by = |rule: &str| rule == "*" || host.ends_with(rule.trim_start_matches('.'));
-            if variable("no_proxy").is_some_and(|rules| rules.split(',').map(str::trim).any(passed_by)) {
-                return None;
-            }
-            let plain = endpoint.is_some_and(|endpoint| !endpoint.is_secure());
-            variable(if plain { "http_proxy" } else { "https_proxy" }).or_else(|| variable("all_proxy"))?
-        }
-    };
-    let plain = url.rsplit_once('@').map_or(url.as_str(), |(_, host)| host);
-    Some(plain.to_string())
-}
-
 /// Half a pair in the environment is a mistake, and not a reason to look elsewhere.
 fn check_environment(options: &ObjOptions) -> Result<()> {
     if !matches!(options.credentials, Credentials::Auto | Credentials::Environment) {

@@ -57,6 +57,11 @@ impl Connections {
         Turn { of: self, _permit: permit.expect("nobody closes it") }
     }
 
+    /// The proxy on the way, without who uses it.
+    pub(crate) fn proxy(&self) -> Option<String> {
+        self.dialer.proxy(&self.origin).map(|proxy| proxy.uri().to_string())
+    }
+
     /// Closes those that nobody uses.
     pub(crate) fn hang_up(&self) {
         self.lock().held.clear();

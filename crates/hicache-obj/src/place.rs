@@ -82,11 +82,6 @@ impl Endpoint {
         self.secure
     }
 
-    /// The host's name or address.
-    pub(crate) fn host(&self) -> &str {
-        &self.host
-    }
-
     /// On this host itself.
     pub(crate) fn is_loopback(&self) -> bool {
         let host = self.host.trim_matches(['[', ']']);

@@ -173,6 +173,11 @@ impl Wire {
         Ok(Turn { connection: Arc::clone(&self.connections).turn().await, identity })
     }
 
+    /// The proxy on the way to the service, without who uses it.
+    pub(crate) fn proxy(&self) -> Option<String> {
+        self.connections.proxy()
+    }
+
     /// Closes the connections that nobody uses.
     pub(crate) fn hang_up(&self) {
         self.connections.hang_up();
@@ -206,7 +211,8 @@ impl Wire {
     ) -> std::result::Result<Answer, Trouble> {
         let signed_at = self.now();
         let mut answer = self.send(turn, draft, SignableBody::UnsignedPayload, body, progress).await?;
-        let document = document(&mut answer.body).await.map_err(|why| Trouble::new(Kind::Outage, why))?;
+        let document =
+            document(&mut answer.body, progress).await.map_err(|why| Trouble::new(Kind::Outage, why))?;
         if trouble::is_error(&document) {
             return Err(Trouble::of_response(answer.status, &answer.fields, document, signed_at));
         }
@@ -231,7 +237,7 @@ impl Wire {
         if (200..300).contains(&status) {
             return Ok(Answer { status, fields, body: line, document: String::new() });
         }
-        let trouble = match document(&mut line).await {
+        let trouble = match document(&mut line, progress).await {
             Ok(document) => Trouble::of_response(status, &fields, document, now),
             Err(why) => Trouble::new(Kind::Outage, why).with_status(status),
         };
@@ -364,12 +370,15 @@ impl Answer {
 }
 
 /// What came, as text; or why it did not. To its end, so that the connection is free again.
-async fn document(body: &mut Line) -> std::result::Result<String, String> {
+async fn document(body: &mut Line, progress: &Progress) -> std::result::Result<String, String> {
     let (mut text, mut bytes) = (Vec::new(), [0; 4096]);
     loop {
         let read = body.read(&mut bytes).await;
         match read.map_err(|error| format!("the answer broke off: {}", trouble::chain(&error)))? {
-            len if len > 0 && text.len() < DOCUMENT_LEN_MAX => text.extend_from_slice(&bytes[..len]),
+            len if len > 0 && text.len() < DOCUMENT_LEN_MAX => {
+                text.extend_from_slice(&bytes[..len]);
+                progress.moved();
+            }
             _ => return Ok(String::from_utf8_lossy(&text).into_owned()),
         }
     }
