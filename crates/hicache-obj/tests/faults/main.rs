@@ -12,6 +12,7 @@ mod keys;
 mod leading;
 mod lost_answers;
 mod passed_on;
+mod pieces;
 mod ranges;
 mod refusals;
 mod removal;
