@@ -64,7 +64,8 @@ impl Dialer {
             }
         };
         tokio::time::timeout(self.limit, dialing).await.unwrap_or_else(|_| {
-            let why = format!("there was no connection after {:?} (connect_timeout)", self.limit);
+            let what = if is_secure(origin) { "TLS connection" } else { "connection" };
+            let why = format!("there was no {what} after {:?} (connect_timeout)", self.limit);
             Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
         })
     }

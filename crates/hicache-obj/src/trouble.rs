@@ -17,6 +17,9 @@ const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
 /// Longer than any deadline, and short enough to be added to a time.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// What the SDK says of a source that has no credentials.
+const NOT_ENABLED: &str = "the credential provider was not enabled";
+
 /// What makes a service answer.
 const UNREACHED: &str = "check that the service runs, and endpoint: host, port, http or https";
 
@@ -227,7 +230,9 @@ pub(crate) fn no_credentials(error: &CredentialsError) -> Trouble {
                credentials=profile or anonymous";
     match error {
         CredentialsError::CredentialsNotLoaded(_) => {
-            let why = format!("there are no credentials: {}", chain(error));
+            // It is said of each source, and once of all.
+            let why = chain(error).replace(&format!("{NOT_ENABLED}: "), "").replace(NOT_ENABLED, "none");
+            let why = format!("there are no credentials: {why}");
             Trouble::new(Kind::Refused(ErrorKind::InvalidConfig), why).fix(fix)
         }
         CredentialsError::InvalidConfiguration(_) => {

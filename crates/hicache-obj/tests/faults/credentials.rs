@@ -49,7 +49,7 @@ fn b075_without_credentials_the_store_is_refused_at_once() {
             assert!(story.contains(fix), "{story}");
         }
         // What the SDK lists in lines is told in one.
-        assert!(story.contains("Attempted: environment") && story.contains("; profile"), "{story}");
+        assert!(story.contains("Attempted: environment") && story.contains("; profile: none;"), "{story}");
     });
 }
 
