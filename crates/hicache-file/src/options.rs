@@ -33,11 +33,11 @@ pub enum Bounce {
 /// What moves the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// Rings for batches of gets of pages up to 128 KiB and for lone gets of pages up to 1 MiB, where the kernel lets
-    /// us; threads for the rest.
+    /// Rings for batches of gets of pages up to 128 KiB and for lone gets (batches of one) of pages up to 1 MiB, where
+    /// the kernel lets us; threads for the rest.
     #[default]
     Auto,
-    /// The same for batches of gets of pages of any length. An error where there is no ring.
+    /// The same, and for batches of gets of pages of any length. An error where there is no ring.
     IoUring,
     /// A pool of threads, one page each at a time.
     Threads,
@@ -115,7 +115,8 @@ const ENGINE: OptionSpec = OptionSpec::new(
     "engine",
     "auto, io_uring, threads",
     "auto",
-    "what moves the bytes; auto: batches of small gets (pages up to 128 KiB) by io_uring, others by threads",
+    "what moves the bytes; auto: gets by io_uring (batches of pages up to 128 KiB, lone pages up to 1 MiB), \
+     else threads",
 );
 const THREADS: OptionSpec =
     OptionSpec::new("threads", "number", "4 a core, at most 32", "threads of the engine");
