@@ -1,7 +1,7 @@
 //! From what the kernel answered to an error that says what to do.
 
 use crate::sys::Sys;
-use hicache_core::{Error, ErrorKind};
+use hicache_core::{Error, ErrorKind, State};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -42,6 +42,9 @@ pub(crate) fn io_error(
             .retryable(),
         Some(libc::ENFILE | libc::ENOMEM) => failed(ErrorKind::Exhausted).why(&error).retryable(),
         Some(libc::EROFS) => failed(ErrorKind::PermissionDenied).why("the file system is read-only"),
+        Some(libc::EACCES) if sys.is_unreadable_file(dir, place) => failed(ErrorKind::PermissionDenied)
+            .why("this user may not read that file")
+            .fix("check the owner and the mode of the file"),
         Some(libc::EACCES | libc::EPERM) => failed(ErrorKind::PermissionDenied)
             .why("this user may not do that there")
             .fix("check the owner and the mode of the directory"),
@@ -52,6 +55,9 @@ pub(crate) fn io_error(
             )
             .fix("do it again when the drop is over; where the directory is gone, open the store anew")
             .retryable(),
+        Some(libc::EISDIR) => failed(ErrorKind::Incompatible)
+            .why("a directory stands in a page's place, and hicache removes none that it did not make")
+            .fix("look at what is in it, and move it away or remove it by hand"),
         Some(libc::ENOTDIR) => {
             failed(ErrorKind::InvalidConfig).why("there is a file where a directory should be")
         }
@@ -62,4 +68,12 @@ pub(crate) fn io_error(
         _ => failed(ErrorKind::Io).why(&error),
     };
     described.because(error)
+}
+
+/// What a walk says of something that is there and that it could not read.
+pub(crate) fn unreadable(error: &io::Error) -> State {
+    State::Unreadable(match error.raw_os_error() {
+        Some(libc::EACCES) => format!("this user may not read it ({error}); check its owner and its mode"),
+        _ => error.to_string(),
+    })
 }

@@ -1,15 +1,16 @@
 //! The walk over what is stored, for operators: list, stat, verify, repair.
 
 use crate::backend::View;
+use crate::fail::unreadable;
 use crate::page_file::PageFiles;
 use crate::record;
 use crate::root::{BAD, NAMESPACES, Root, namespace_folder};
 use crate::slot::Slot;
-use crate::standing::Standing;
+use crate::standing::{BY_HAND, Standing};
 use crate::store::Files;
 use crate::trailer::Flaw;
 use hicache_core::{Depth, Digest, Found, Namespace, PageKey, Result, Scan, State, Visitor};
-use rustix::fs::Stat;
+use rustix::fs::{FileType, Stat};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -142,7 +143,7 @@ impl Walk<'_> {
             Err(error) => {
                 let state = match error.raw_os_error() {
                     Some(libc::ENOTDIR | libc::ELOOP) => State::Orphan(NOT_OURS.to_string()),
-                    _ => State::Unreadable(error.to_string()),
+                    _ => unreadable(&error),
                 };
                 self.tell(folder, state)?;
                 ControlFlow::Continue(Vec::new())
@@ -171,7 +172,12 @@ impl Walk<'_> {
             }
         };
         let (state, repaired) = if bad {
-            let why = "it failed its check before and was set aside".to_string();
+            let why = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => {
+                    format!("a directory that stood in a page's place and was set aside; {BY_HAND}")
+                }
+                _ => "it failed its check before and was set aside".to_string(),
+            };
             (State::Wrong(why), self.scan.repair && sys.unlink(dir, path).is_ok())
         } else {
             match self.judge(path, &key, &stat) {
@@ -184,7 +190,7 @@ impl Walk<'_> {
                     let flawed = matches!(state, State::Wrong(_) | State::Torn(_));
                     (state, flawed && self.scan.repair && self.files.discard(path, &seen, &flaw).is_ok())
                 }
-                Standing::Unreadable(error) => (State::Unreadable(error.to_string()), false),
+                Standing::Unreadable(error) => (unreadable(&error), false),
             }
         };
         let mut find =

@@ -11,6 +11,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// What to do about a directory in a page's place.
+pub(crate) const BY_HAND: &str =
+    "hicache removes none that it did not make: look at what is in it, and remove it by hand";
+
 /// What stands at a page's name.
 #[derive(Debug)]
 pub(crate) enum Standing {
@@ -131,6 +135,7 @@ impl PageFiles<'_> {
             FileType::RegularFile => {
                 Some(Flaw::Torn(format!("it has {len} bytes; a page file here has {expected}")))
             }
+            FileType::Directory => Some(Flaw::Wrong(format!("a directory stands in its place; {BY_HAND}"))),
             _ => Some(Flaw::Wrong("it is no regular file".to_string())),
         }
     }
@@ -177,9 +182,12 @@ impl PageFiles<'_> {
         self.move_aside(path, seen).map(drop)
     }
 
-    /// Removes what was judged.
+    /// Removes what was judged. A directory stays where it is: nobody here knows what is in it.
     pub(crate) fn discard(&self, path: &str, seen: &Stat, flaw: &Flaw) -> io::Result<()> {
-        let moved = self.move_aside(path, seen);
+        let moved = match FileType::from_raw_mode(seen.st_mode) {
+            FileType::Directory => Err(io::ErrorKind::IsADirectory.into()),
+            _ => self.move_aside(path, seen),
+        };
         let removed = moved
             .and_then(|aside| aside.map_or(Ok(()), |aside| self.root.sys().unlink(self.root.dir(), &aside)));
         match &removed {

@@ -6,13 +6,14 @@
 
 use hicache_core::{Alignment, Page, PageMut};
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatVfs,
+    Access, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatVfs,
 };
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The kernel's IOV_MAX: parts that one call takes.
@@ -340,6 +341,13 @@ impl Sys {
     /// Of `path` itself, not of what it links to.
     pub(crate) fn stat(&self, dir: BorrowedFd<'_>, path: &str) -> io::Result<Stat> {
         self.make(SysCall::Stat, path, || rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW))
+    }
+
+    /// Whether `path` is a regular file whose own owner or mode keeps this user from reading it. Only to word an error.
+    pub(crate) fn is_unreadable_file(&self, dir: BorrowedFd<'_>, path: &Path) -> bool {
+        let stat = rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+            && rustix::fs::accessat(dir, path, Access::READ_OK, AtFlags::EACCESS) == Err(Errno::ACCESS)
     }
 
     pub(crate) fn stat_file(&self, file: &OwnedFd) -> io::Result<Stat> {

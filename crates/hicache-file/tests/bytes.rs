@@ -3,8 +3,8 @@
 mod stage;
 
 use hicache_core::{
-    Alignment, Backing, DType, Depth, ErrorKind, Geometry, Namespace, PageLayout, PageOrder, State, Store,
-    Stored, Strides,
+    Alignment, Backing, DType, Depth, ErrorKind, Found, Geometry, Namespace, PageLayout, PageOrder, State,
+    StorageBackendExt, Store, Stored, Strides,
 };
 use hicache_file::{Direct, Engine, FileOptions, FileStore, SysCall, Verdict};
 use stage::{Stage, files, get, key, pool_of, seam, set};
@@ -280,6 +280,33 @@ fn b038_a_damaged_file_is_a_miss_and_the_next_set_heals_it() {
             );
         }
     }
+}
+
+#[test]
+fn a_directory_in_a_pages_place_is_explained_and_kept_with_what_is_in_it() {
+    let stage = Stage::new(20_000);
+    stage.set(1).unwrap();
+    let place = stage.file(1);
+    std::fs::remove_file(&place).unwrap();
+    std::fs::create_dir(&place).unwrap();
+    let says = |repair| {
+        let finds = stage.scan(Depth::Contents, repair);
+        let [Found { state: State::Wrong(why), repaired: false, place, .. }] = &finds[..] else {
+            panic!("{finds:?}")
+        };
+        assert!(why.contains("directory") && why.contains("remove it by hand"), "{why}");
+        assert!(Path::new(place).is_dir(), "{place}");
+        place.clone()
+    };
+    assert_eq!(Path::new(&says(false)), place);
+    assert_eq!(Path::new(&says(true)), place, "an empty one stays, too: whoever made it may want it");
+    let refused = stage.backend.remove(key(1)).wait().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Incompatible);
+    assert!(refused.to_string().contains("directory stands in a page's place"), "{refused}");
+    assert!(!stage.get(1).unwrap());
+    // A get has set it aside.
+    assert_ne!(Path::new(&says(true)), place);
+    says(true);
 }
 
 #[test]

@@ -101,6 +101,8 @@ fn a_directory_of_another_user_is_refused_clearly() {
     stage.set(3).unwrap();
     let forbidden = stage.file(3).parent().unwrap().to_path_buf();
     std::fs::set_permissions(&forbidden, std::os::unix::fs::PermissionsExt::from_mode(0o744)).unwrap();
+    stage.set(4).unwrap();
+    std::fs::set_permissions(stage.file(4), std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     drop(stage);
     // As nobody from here on: root may do everything.
     let exe = std::env::current_exe().unwrap();
@@ -134,8 +136,15 @@ fn as_nobody() {
     assert_eq!(stage.set(2).unwrap_err().kind(), ErrorKind::PermissionDenied);
     let finds = stage.scan(Depth::Contents, false);
     let unreadable = finds.iter().filter(|found| matches!(found.state, State::Unreadable(_))).count();
-    assert_eq!(unreadable, 1, "what may not be read is not called sound, nor absent: {finds:?}");
-    assert_eq!(stage.get(3).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    assert_eq!(unreadable, 2, "what may not be read is not called sound, nor absent: {finds:?}");
+    let locked = stage.file(4);
+    let locked = finds.iter().find(|found| Path::new(&found.place) == locked).unwrap();
+    assert!(format!("{locked:?}").contains("check its owner and its mode"), "{locked:?}");
+    for (n, blamed) in [(3, "mode of the directory"), (4, "mode of the file")] {
+        let error = stage.get(n).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains(blamed), "{error}");
+    }
     let dir = Path::new(&dir).join("new");
     assert_eq!(FileStore::open(dir, FileOptions::default()).unwrap_err().kind(), ErrorKind::PermissionDenied);
 }
