@@ -297,10 +297,16 @@ fn a_line_that_is_no_request_is_told_by_its_number() {
         "{\"timestamp\": 0, \"hash_ids\": [-1]}",
         "[1]",
         "{\"timestamp\": -5, \"hash_ids\": []}",
+        "{\"timestamp\": 0, \"hash_ids\": [1,",
     ] {
         let trace = home.file("bad.jsonl", format!("{good}\n\n{bad}\n{good}\n"));
         let ran = replay(&home, &trace, &[]).ended(2);
         assert!(ran.stderr.contains("line 3"), "{bad}: {}", ran.stderr);
+        assert_eq!(
+            ran.stderr.matches(" line ").count(),
+            1 + ran.stderr.matches("a line is").count(),
+            "{bad}"
+        );
         assert_eq!(ran.json_keys(), ["error"]);
         assert!(home.leftovers().is_empty());
     }

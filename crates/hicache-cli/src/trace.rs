@@ -54,11 +54,9 @@ impl Trace {
                 Err(error) => return Err(self.refused(error)),
             }
         }
-        let request: Request = serde_json::from_slice(&text).map_err(|error| {
-            self.refused(format_args!(
-                "{error}; a line is {{\"timestamp\": ms, \"hash_ids\": [block ids], ...}}"
-            ))
-        })?;
+        // Without its end, so that what is missing is missing in this line.
+        let parsed = serde_json::from_slice(text.trim_ascii_end());
+        let request: Request = parsed.map_err(|error| self.no_request(&error))?;
         if let Some(id) = request.hash_ids.iter().find(|id| **id > i64::MAX as u64) {
             return Err(self.refused(format_args!("block id {id} is above 2^63 - 1")));
         }
@@ -66,6 +64,15 @@ impl Trace {
             return Err(self.refused(format_args!("timestamp {} is before the start", request.timestamp)));
         }
         Ok(Some(request))
+    }
+
+    fn no_request(&self, error: &serde_json::Error) -> Failure {
+        // Its lines are counted from the line that it was given.
+        let (why, column) = (error.to_string(), error.column());
+        let why = why.trim_end_matches(&format!(" at line {} column {column}", error.line()));
+        let Self { name, line, .. } = self;
+        let form = "a line is {\"timestamp\": ms, \"hash_ids\": [block ids], ...}";
+        Failure::Usage(format!("trace {name}, line {line}, column {column}: {why}; {form}"))
     }
 
     fn refused(&self, why: impl std::fmt::Display) -> Failure {
