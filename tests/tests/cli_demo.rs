@@ -6,6 +6,7 @@ use std::fs::Permissions;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,59 @@ fn a_lost_terminal_and_a_kill_end_as_ctrl_c_does_each_with_its_number() {
     }
     let help = home.run(["--help"]).ended(0).text();
     assert!(help.contains("129, 130, 143"), "{help}");
+}
+
+/// Two signals that it meets at once, so that nothing is removed between them; what it then says.
+fn interrupted_twice(child: &mut Child) -> String {
+    for name in ["-STOP", "-INT", "-TERM", "-CONT"] {
+        signal(child, name);
+    }
+    let status = ended(child);
+    let mut told = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(status.code(), Some(143), "{told}");
+    told
+}
+
+#[test]
+fn a_second_signal_ends_at_once_and_tells_of_the_temporary_store_that_is_left() {
+    let home = Home::new();
+    let told = interrupted_twice(&mut endless_replay(&home, 1));
+    let [left] = &home.leftovers()[..] else { panic!("{:?}: {told}", home.leftovers()) };
+    assert!(told.contains("interrupted again") && told.contains(left.to_str().unwrap()), "{told}");
+    home.shell(told.split('`').nth(1).unwrap()).ended(0);
+    assert!(home.leftovers().is_empty());
+}
+
+#[test]
+fn a_second_signal_tells_of_the_namespace_of_a_measurement_that_is_left() {
+    let home = Home::new();
+    let url = home.url("store");
+    let mut command = home.command([
+        "bench",
+        "file",
+        "--seconds",
+        "600",
+        "--pages",
+        "64",
+        "--batch",
+        "4",
+        "--backend",
+        &url,
+    ]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let namespaces = home.path("store/ns");
+    // Its record, and a folder of pages.
+    while entries(&namespaces).all(|namespace| entries(&namespace.path()).count() < 2) {
+        assert!(started.elapsed() < Duration::from_secs(60), "nothing was written");
+        std::thread::yield_now();
+    }
+    let told = interrupted_twice(&mut child);
+    let advice = told.split('`').nth(1).unwrap_or_else(|| panic!("{told}"));
+    assert!(advice.starts_with("hicache drop bench-"), "{told}");
+    home.shell(&advice.replacen("hicache", "$H", 1)).ended(0);
 }
 
 #[test]

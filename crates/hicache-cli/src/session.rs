@@ -2,6 +2,7 @@
 
 use crate::args::Place;
 use crate::failure::{Failure, Result};
+use crate::interrupt::{Interrupt, Leftover};
 use crate::output;
 use crate::report::Size;
 use crate::temporary::{self, Temporary};
@@ -25,6 +26,7 @@ pub(crate) struct Session {
     common: CommonOptions,
     /// The removal of a temporary store is told.
     tells: bool,
+    interrupt: Interrupt,
     // Dropped last: the store lies in it.
     temporary: Option<Temporary>,
 }
@@ -61,16 +63,16 @@ impl Session {
             Some(url) => url,
             None => opener.url()?.map_or_else(default_url, Ok)?,
         };
-        Self::open_with(opener, url, None)
+        Self::open_with(opener, url, None, Interrupt::default())
     }
 
     /// Opens the store that the flags or the configuration name, else a fresh one that goes with the session, and
-    /// says so then unless `quiet`.
-    pub(crate) fn open_or_temporary(place: &Place, quiet: bool) -> Result<Self> {
+    /// says so then unless `quiet`. What is left of it where a signal ends the process is told by `interrupt`.
+    pub(crate) fn open_or_temporary(place: &Place, quiet: bool, interrupt: &Interrupt) -> Result<Self> {
         let (opener, url) = named(place, Absent::Make)?;
         let mut session = match url {
-            Some(url) => Self::open_with(opener, url, None),
-            None => Self::open_in(opener, temporary_folder()?),
+            Some(url) => Self::open_with(opener, url, None, interrupt.clone()),
+            None => Self::open_in(opener, temporary_folder(interrupt)?, interrupt),
         }?;
         session.tells = !quiet;
         Ok(session)
@@ -82,25 +84,31 @@ impl Session {
         place: &Place,
         dir: Option<&Path>,
         flags: Vec<(String, String)>,
+        interrupt: &Interrupt,
     ) -> Result<Self> {
         let (mut opener, url) = named(place, Absent::Make)?;
         opener.flags = flags;
         match (dir, url) {
-            (Some(dir), _) => Self::open_in(opener, Temporary::in_folder(dir)?),
-            (None, Some(url)) => Self::open_with(opener, url, None),
-            (None, None) => Self::open_in(opener, temporary_folder()?),
+            (Some(dir), _) => Self::open_in(opener, Temporary::in_folder(dir, interrupt)?, interrupt),
+            (None, Some(url)) => Self::open_with(opener, url, None, interrupt.clone()),
+            (None, None) => Self::open_in(opener, temporary_folder(interrupt)?, interrupt),
         }
     }
 
-    fn open_in(opener: Opener, folder: Temporary) -> Result<Self> {
+    fn open_in(opener: Opener, folder: Temporary, interrupt: &Interrupt) -> Result<Self> {
         let url = file_url(folder.path())?;
-        Self::open_with(opener, url, Some(folder))
+        Self::open_with(opener, url, Some(folder), interrupt.clone())
     }
 
-    fn open_with(opener: Opener, url: String, temporary: Option<Temporary>) -> Result<Self> {
+    fn open_with(
+        opener: Opener,
+        url: String,
+        temporary: Option<Temporary>,
+        interrupt: Interrupt,
+    ) -> Result<Self> {
         let common = opener.common(&url)?;
         let store = opener.open(&url)?;
-        Ok(Self { opener, url, store, common, tells: false, temporary })
+        Ok(Self { opener, url, store, common, tells: false, interrupt, temporary })
     }
 
     /// Host memory as `spec` says, of at least its length, for `slots` pages of `layout` as the store moves them best;
@@ -202,7 +210,7 @@ impl Session {
     /// Removes the pages of `namespace`: with a temporary store, the store, and a fresh one takes its place beside it.
     pub(crate) fn renew(&mut self, namespace: &Namespace) -> Result<()> {
         let Some(parent) = self.temporary().and_then(Path::parent) else { return self.clear(namespace) };
-        let folder = Temporary::in_folder(parent)?;
+        let folder = Temporary::in_folder(parent, &self.interrupt)?;
         self.close()?;
         self.url = file_url(folder.path())?;
         self.store = self.opener.open(&self.url)?;
@@ -219,13 +227,22 @@ impl Session {
     /// Removes what a measurement has written into a namespace of its own. Where that fails, it is told what is left,
     /// and how to remove it: nobody else knows of it.
     pub(crate) fn clear_measured(&self, namespace: &Namespace) -> Result<()> {
-        self.clear(namespace).inspect_err(|_| {
-            output::note(format_args!(
-                "note: what this measurement wrote is left in namespace {name}: `hicache drop {name} {}` removes it",
-                self.flags(),
-                name = namespace.name()
-            ));
-        })
+        self.clear(namespace)
+            .inspect_err(|_| output::note(format_args!("note: {}", self.left_of_measurement(namespace))))
+    }
+
+    /// Has a second signal tell of what a measurement writes into `namespace`, until the returned value goes. Of a
+    /// temporary store that is told as a whole.
+    pub(crate) fn leaves_measured(&self, namespace: &Namespace) -> Option<Leftover> {
+        let kept = self.temporary.is_none() && !self.is_memory();
+        kept.then(|| self.interrupt.leaves(self.left_of_measurement(namespace)))
+    }
+
+    fn left_of_measurement(&self, namespace: &Namespace) -> String {
+        let (name, flags) = (namespace.name(), self.flags());
+        format!(
+            "what this measurement wrote is left in namespace {name}: `hicache drop {name} {flags}` removes it"
+        )
     }
 
     /// The directory of a file store.
@@ -410,11 +427,11 @@ fn file_url(path: &Path) -> Result<String> {
 }
 
 /// A fresh folder beside the user's own store, or among the temporary files where the caches are not on a disk.
-fn temporary_folder() -> Result<Temporary> {
+fn temporary_folder(interrupt: &Interrupt) -> Result<Temporary> {
     let cached = cache_folder().filter(|folder| temporary::is_on_disk(folder));
-    match cached.map(|folder| Temporary::in_folder(&folder)) {
+    match cached.map(|folder| Temporary::in_folder(&folder, interrupt)) {
         Some(Ok(folder)) => Ok(folder),
-        _ => Temporary::in_folder(&std::env::temp_dir()),
+        _ => Temporary::in_folder(&std::env::temp_dir(), interrupt),
     }
 }
 

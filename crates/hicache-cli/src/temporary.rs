@@ -1,6 +1,7 @@
 //! Folders of temporary stores, each under its lock, and the sweep of those that killed runs left.
 
 use crate::failure::{Failure, Result};
+use crate::interrupt::{Interrupt, Leftover};
 use crate::output;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::create_dir_all;
@@ -22,18 +23,22 @@ pub(crate) struct Temporary {
     folder: Option<TempDir>,
     // Let go of after the folder is removed. None where the file system has no locks on folders: nor are there sweeps.
     _lock: Option<OwnedFd>,
+    _left: Leftover,
 }
 
 impl Temporary {
     /// A fresh one in `parent`, which is made if it is not there, once what killed runs left there is removed.
-    pub(crate) fn in_folder(parent: &Path) -> Result<Self> {
+    pub(crate) fn in_folder(parent: &Path, interrupt: &Interrupt) -> Result<Self> {
         let failed = || Failure::file(format!("make a folder in {}", parent.display()));
         create_dir_all(parent).map_err(failed())?;
         sweep(parent);
         for _ in 0..TRIES_MAX {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed())?;
+            let place = folder.path().display();
+            let left = interrupt
+                .leaves(format!("the temporary store {place} is left: `rm -r '{place}'` removes it"));
             match lock(folder.path()) {
-                Ok(lock) => return Ok(Self { folder: Some(folder), _lock: lock }),
+                Ok(lock) => return Ok(Self { folder: Some(folder), _lock: lock, _left: left }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => (),
                 Err(error) => return Err(failed()(error)),
             }

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Demo, output: &mut Output) -> Result {
             Size(PAGE_LEN as u64)
         ));
     }
-    let mut session = Session::open_or_temporary(&args.place, output.is_quiet())?;
+    let mut session = Session::open_or_temporary(&args.place, output.is_quiet(), &interrupt)?;
     if session.is_memory() && !output.is_quiet() {
         output::note(
             "note: memory: forgets all pages at the restart half way, as none of its pages outlive it",

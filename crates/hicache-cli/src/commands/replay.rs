@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Replay, output: &mut Output) -> Result {
     let pool_pages = args.pool_pages.map_or(PoolSlots::AtMost(POOL_PAGES), PoolSlots::Just);
     let rules = Rules { layout, pool_pages, verify: args.verify };
     let interrupt = Interrupt::listen()?;
-    let mut session = Session::open_or_temporary(&args.place, output.is_quiet())?;
+    let mut session = Session::open_or_temporary(&args.place, output.is_quiet(), &interrupt)?;
     if session.is_memory() && args.restart_every.is_some() && !output.is_quiet() {
         output::note("note: memory: forgets all pages at each restart");
     }

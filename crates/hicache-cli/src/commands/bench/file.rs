@@ -3,7 +3,7 @@
 use super::figures::{Figures, depth, has_checksums, memory, region_spec};
 use crate::args::{BenchFile, Cache};
 use crate::failure::{Ending, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, Leftover};
 use crate::meter::{Meter, Step};
 use crate::output::Output;
 use crate::progress;
@@ -39,12 +39,14 @@ struct Bench<'a> {
     /// Makes the next key.
     serial: u64,
     interrupt: &'a Interrupt,
+    _left: Option<Leftover>,
 }
 
 pub(crate) fn run(args: &BenchFile, output: &mut Output) -> Result {
     let layout = layout(args)?;
     let interrupt = Interrupt::listen()?;
-    let mut session = Session::open_measured(&args.place, args.dir.as_deref(), args.options.given())?;
+    let mut session =
+        Session::open_measured(&args.place, args.dir.as_deref(), args.options.given(), &interrupt)?;
     let report = session.run(|session| {
         let mut bench = Bench::new(args, session, layout, &interrupt)?;
         let measured = bench.measure(output);
@@ -110,10 +112,21 @@ impl<'a> Bench<'a> {
         let batch = u64::from(args.batch.get());
         let pages = args.pages.map_or_else(|| (FILL_LEN / page_len).max(batch), std::num::NonZeroU64::get);
         session.check_room("measure store", pages.saturating_mul(page_len + PAGE_OVERHEAD))?;
+        let left = session.leaves_measured(&namespace);
         let backend = session.backend(namespace.clone())?;
         let pool = pool(args, session, &layout, &*backend)?;
         let serial = (now as u64) << 1;
-        let mut bench = Self { args, session, namespace, backend, pool, keys: Vec::new(), serial, interrupt };
+        let mut bench = Self {
+            args,
+            session,
+            namespace,
+            backend,
+            pool,
+            keys: Vec::new(),
+            serial,
+            interrupt,
+            _left: left,
+        };
         bench.keys = bench.next_keys(usize::try_from(pages).unwrap_or(usize::MAX))?;
         Ok(bench)
     }

@@ -71,12 +71,13 @@ pub(crate) fn run(args: &BenchObj, output: &mut Output) -> Result {
     let place = Place { backend: Some(url), config: args.place.config.clone() };
     // What is asked for here is not what was asked of the service before.
     flags.push(("exists_ttl".to_owned(), "0s".to_owned()));
-    let mut session = Session::open_measured(&place, None, flags)?;
+    let mut session = Session::open_measured(&place, None, flags, &interrupt)?;
     let report = session.run(|session| {
         // A namespace of this run's own: what is there is neither read nor removed.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let layout = PageLayout::opaque(args.page_bytes)?;
         let namespace = Namespace::named(&format!("bench-{now:x}-{}", std::process::id()), layout)?;
+        let _left = session.leaves_measured(&namespace);
         let bench = Bench::new(args, session, &namespace, now as u64, &interrupt)?;
         let measured = bench.measure(session);
         let cleared = session.clear_measured(&namespace);
