@@ -52,7 +52,24 @@ fn a_file_store_is_measured_in_four_steps_and_nothing_is_left() {
         assert_eq!(report[step]["bytes"], 12 * 65536, "{step}");
         assert!(report[step]["gb_per_s"].as_f64().unwrap() > 0.0, "{step}");
     }
-    assert!(is_empty(&dir));
+    assert!(!dir.exists(), "it was not there before");
+}
+
+#[test]
+fn folders_that_a_measurement_made_go_with_it_and_others_stay() {
+    let home = Home::new();
+    let there = home.path("there");
+    std::fs::create_dir(&there).unwrap();
+    let within = there.join("a/b");
+    // The second makes a fresh store in the place of the first.
+    for more in [&[][..], &["--seconds", "0.2"], &["--pages", "1000000000"]] {
+        let arguments = ["bench", "file", "--page-bytes", "64KiB", "--pages", "12", "--batch", "4", "--dir"];
+        let arguments: Vec<&str> = arguments.into_iter().chain([within.to_str().unwrap()]).collect();
+        let fails = more.contains(&"--pages");
+        let arguments = arguments.iter().filter(|one| !fails || !["--pages", "12"].contains(one));
+        home.run(arguments.chain(more)).ended(i32::from(fails));
+        assert!(there.exists() && is_empty(&there), "{more:?}");
+    }
 }
 
 #[test]

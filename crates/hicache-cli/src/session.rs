@@ -214,7 +214,9 @@ impl Session {
         self.close()?;
         self.url = file_url(folder.path())?;
         self.store = self.opener.open(&self.url)?;
-        self.temporary = Some(folder);
+        if let Some(old) = &mut self.temporary {
+            folder.replace(old);
+        }
         Ok(())
     }
 

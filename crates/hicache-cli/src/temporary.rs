@@ -4,10 +4,10 @@ use crate::failure::{Failure, Result};
 use crate::interrupt::{Interrupt, Leftover};
 use crate::output;
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use std::fs::create_dir_all;
+use std::fs::{create_dir, create_dir_all};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// How their names begin.
@@ -24,13 +24,19 @@ pub(crate) struct Temporary {
     // Let go of after the folder is removed. None where the file system has no locks on folders: nor are there sweeps.
     _lock: Option<OwnedFd>,
     _left: Leftover,
+    // Dropped last: it lies in them.
+    made: MadeFolders,
 }
+
+/// Folders that were made for it to lie in, the deepest first. On drop those that are empty are removed.
+#[derive(Debug, Default)]
+struct MadeFolders(Vec<PathBuf>);
 
 impl Temporary {
     /// A fresh one in `parent`, which is made if it is not there, once what killed runs left there is removed.
     pub(crate) fn in_folder(parent: &Path, interrupt: &Interrupt) -> Result<Self> {
         let failed = || Failure::file(format!("make a folder in {}", parent.display()));
-        create_dir_all(parent).map_err(failed())?;
+        let made = MadeFolders::down_to(parent).map_err(failed())?;
         sweep(parent);
         for _ in 0..TRIES_MAX {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed())?;
@@ -38,7 +44,7 @@ impl Temporary {
             let left = interrupt
                 .leaves(format!("the temporary store {place} is left: `rm -r '{place}'` removes it"));
             match lock(folder.path()) {
-                Ok(lock) => return Ok(Self { folder: Some(folder), _lock: lock, _left: left }),
+                Ok(lock) => return Ok(Self { folder: Some(folder), _lock: lock, _left: left, made }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => (),
                 Err(error) => return Err(failed()(error)),
             }
@@ -46,9 +52,44 @@ impl Temporary {
         Err(failed()(io::Error::other("sweeps of other runs take it each time")))
     }
 
+    /// Takes the place of `old` beside it, which is dropped.
+    pub(crate) fn replace(mut self, old: &mut Self) {
+        self.made = std::mem::take(&mut old.made);
+        *old = self;
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         self.folder.as_ref().expect("it is there until the drop").path()
+    }
+}
+
+impl MadeFolders {
+    fn down_to(folder: &Path) -> io::Result<Self> {
+        let missing =
+            folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        let missing: Vec<&Path> = missing.collect();
+        let mut made = Self::default();
+        for folder in missing.into_iter().rev() {
+            match create_dir(folder) {
+                Ok(()) => made.0.insert(0, folder.to_owned()),
+                // Another run has made it meanwhile, or the path has it twice (`new/../new`).
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // By now others may have put something there.
+            if std::fs::remove_dir(folder).is_err() {
+                return;
+            }
+        }
     }
 }
 
