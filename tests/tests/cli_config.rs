@@ -277,6 +277,31 @@ fn config_check_reads_a_file_and_opens_nothing() {
 }
 
 #[test]
+fn config_check_tells_every_error_of_a_file_and_none_that_follows_from_another() {
+    let home = Home::new();
+    let text = "backend = 'file:/nowhere?bounce=perhaps'\nmemory = { capcity = 1 }\n[file]\nthread = 4\n\
+                direct = 'perhaps'\nchecksum = 'maybe'\ndepth = 4\n[fil]\nx = 1\n";
+    let file = home.file("bad.toml", text);
+    let refused = home.run(["config", "check", &file, "--json"]).ended(2);
+    let document = refused.json();
+    let errors = document["errors"].as_array().unwrap();
+    assert_eq!(document["error"], errors[0]);
+    let wanted = ["capcity", "file.thread", "at=fil", "bounce", "file.direct", "file.checksum"];
+    for word in wanted {
+        let told = |error: &&serde_json::Value| error["message"].as_str().unwrap().contains(word);
+        assert_eq!(errors.iter().filter(told).count(), 1, "{word}: {document}");
+        assert!(refused.stderr.contains(word), "{word}: {}", refused.stderr);
+    }
+    assert_eq!(errors.len(), wanted.len(), "{document}");
+    assert_eq!(refused.stderr.matches("error: ").count(), wanted.len(), "{}", refused.stderr);
+    // Of a pair that differs, either may be meant.
+    let text = r#"{"file": {"direct": true, "use_direct_io": false, "threads": 0, "rings": 0}}"#;
+    let twice = home.file("twice.json", text);
+    let refused = home.run(["config", "check", &twice]).ended(2).stderr;
+    assert_eq!(refused.matches("error: ").count(), 3, "{refused}");
+}
+
+#[test]
 fn b019_config_check_refuses_a_url_that_no_store_has_and_tells_no_secret() {
     let home = Home::new();
     for (url, said) in [

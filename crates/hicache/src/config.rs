@@ -1,5 +1,7 @@
 //! Options from a configuration file in TOML, JSON or YAML.
 
+mod blame;
+
 use crate::document::Node;
 use crate::extra_config::{self, PLUGIN};
 use crate::{Error, ErrorKind, Result, Source, StoreFactory, StoreOptions, StoreRegistry, names, yaml};

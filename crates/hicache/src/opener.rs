@@ -188,7 +188,8 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) with the place in the file.
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) with the place in the file: the first of
+    /// [`Opener::config_errors`].
     pub fn check_config(&self) -> Result<()> {
         let Some(config) = &self.config else { return Ok(()) };
         let alone = Self { environment: Environment::default(), flags: Vec::new(), ..self.clone() };

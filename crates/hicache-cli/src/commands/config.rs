@@ -1,10 +1,10 @@
 //! `hicache config`: what options there are, what they are set to, and whether a file is right.
 
 use crate::args::{Config, ConfigShow};
-use crate::failure::{Ending, Result};
+use crate::failure::{Ending, Failure, Result};
 use crate::output::{self, Output};
 use crate::session::{self, Absent};
-use hicache::{ConfigFile, EffectiveOption, Opener};
+use hicache::{ConfigFile, EffectiveOption, Error, Opener};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -20,7 +20,10 @@ pub(crate) fn run(args: &Config, output: &mut Output) -> Result {
 
 fn check(file: &Path, output: &mut Output) -> Result {
     let opener = Opener { config: Some(ConfigFile::read(file)?), ..Opener::default() };
-    opener.check_config()?;
+    let mut errors = opener.config_errors();
+    if let Some(last) = errors.pop() {
+        return refused(errors, last, output);
+    }
     tell_passed_over(&opener, output);
     // A plugin whose bucket a variable is to say names none.
     let backend = opener.url().ok().flatten().map(|url| opener.registry.redact(&url));
@@ -31,6 +34,18 @@ fn check(file: &Path, output: &mut Output) -> Result {
         output.line(format_args!("{}: ok; {named}", file.display()))?;
     }
     Ok(Ending::Done)
+}
+
+/// Tells all but the last, which whoever gets it tells.
+fn refused(errors: Vec<Error>, last: Error, output: &mut Output) -> Result {
+    let (errors, last): (Vec<_>, _) = (errors.into_iter().map(Failure::from).collect(), Failure::from(last));
+    errors.iter().for_each(Failure::tell);
+    if output.is_json() {
+        let all: Vec<Value> = errors.iter().chain([&last]).map(Failure::document).collect();
+        output.document(&json!({ "error": all[0], "errors": all }))?;
+        output.finish()?;
+    }
+    Err(last)
 }
 
 fn show(args: &ConfigShow, output: &mut Output) -> Result {
