@@ -166,7 +166,7 @@ fn what_is_told_of_a_store_names_it() {
         (&["stat"], format!("store       {url}")),
         (&["verify"], format!("store {url}")),
         (&["remove", &key(1)], format!("1 of 1 removed from namespace \"default\" of {url}")),
-        (&["drop", "default"], format!("1 pages removed, with namespace \"default\" of {url}")),
+        (&["drop", "default"], format!("1 page removed, with namespace \"default\" of {url}")),
     ] {
         assert_eq!(run(arguments).lines().next(), Some(line.as_str()));
     }

@@ -3,6 +3,7 @@
 use crate::args::replay_namespace;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::report::Count;
 use crate::session::{PoolSlots, Session};
 use crate::workload::Workload;
 use hicache::{
@@ -132,8 +133,9 @@ impl<'a> Replayer<'a> {
             return None;
         }
         let why = format!(
-            "{copied} pages moved through an aligned slot: their pieces of {piece} bytes are not multiples of the \
-             device's alignment of {} bytes; pad them, or choose another page size",
+            "{} moved through an aligned slot: pieces of {piece} bytes are no multiples of the device's alignment of \
+             {} bytes; pad them, or choose another page size",
+            Count(copied, "page"),
             alignment.bytes()
         );
         Some(Fallback { what: "copy", why })

@@ -120,25 +120,31 @@ impl Report {
     /// The lines for people.
     pub(crate) fn print(&self, output: &mut Output) -> Result<()> {
         let percent = self.hit_ratio * 100.0;
-        output.line(format_args!("requests   {} with {} blocks", self.requests, self.blocks))?;
-        output.line(format_args!("hits       {} blocks, {percent:.1} %", self.hit_blocks))?;
+        output.line(format_args!("requests   {} with {}", self.requests, Count(self.blocks, "block")))?;
+        output.line(format_args!("hits       {}, {percent:.1} %", Count(self.hit_blocks, "block")))?;
         let read = Size(self.bytes_read);
         output.line(format_args!("read       {read} at {:.2} GB/s", self.read_gb_per_s))?;
         let written = Size(self.bytes_written);
         output.line(format_args!(
-            "written    {written} at {:.2} GB/s, {} blocks",
-            self.write_gb_per_s, self.stored_blocks
+            "written    {written} at {:.2} GB/s, {}",
+            self.write_gb_per_s,
+            Count(self.stored_blocks, "block")
         ))?;
         let (p50, p99) = (Micros(self.load_p50_us), Micros(self.load_p99_us));
         output.line(format_args!("load       p50 {p50}, p99 {p99} a request"))?;
         output.line(format_args!(
-            "checked    {} wrong, {} damaged, {} unverified, {} errors",
-            self.wrong_pages, self.damaged_pages, self.unverified_pages, self.errors
+            "checked    {} wrong, {} damaged, {} unverified, {}",
+            self.wrong_pages,
+            self.damaged_pages,
+            self.unverified_pages,
+            Count(self.errors, "error")
         ))?;
         if self.backend.starts_with("tier:") {
             output.line(format_args!(
-                "tiers      {} hits of the second, {} promoted, {} degraded",
-                self.second_hits, self.promoted, self.degraded
+                "tiers      {} of the second, {} promoted, {} degraded",
+                Count(self.second_hits, "hit"),
+                self.promoted,
+                self.degraded
             ))?;
         }
         output.line(format_args!(
@@ -195,6 +201,17 @@ fn rss_peak() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// How many of something, for people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Count(pub(crate) u64, pub(crate) &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, what) = self;
+        write!(f, "{count} {what}{}", if *count == 1 { "" } else { "s" })
+    }
+}
+
 /// Bytes, for people.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size(pub(crate) u64);
@@ -246,6 +263,12 @@ mod tests {
         let sorted: Vec<u32> = (1..=200).collect();
         assert_eq!((percentile(&sorted, 50), percentile(&sorted, 99)), (100, 198));
         assert_eq!((percentile(&[7], 50), percentile(&[7], 99), percentile(&[], 99)), (7, 7, 0));
+    }
+
+    #[test]
+    fn one_is_told_in_the_singular() {
+        let texts = [0, 1, 2].map(|count| Count(count, "page").to_string());
+        assert_eq!(texts, ["0 pages", "1 page", "2 pages"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::args::{Drop, Inspect, Place, Verify};
 use crate::failure::{Ending, Failure, Result};
 use crate::output::{self, Output};
 use crate::progress;
-use crate::report::Size;
+use crate::report::{Count, Size};
 use crate::session::{Absent, Session};
 use hicache::{Depth, Digest, Found, Namespace, PageLayout, Scan, State, StoreExt};
 use serde_json::{Value, json};
@@ -169,8 +169,10 @@ pub(crate) fn verify(args: &Verify, output: &mut Output) -> Result {
         let so_far = if walked.is_ok() { "" } else { "so far " };
         output.line(format_args!("store {url}"))?;
         output.line(format_args!(
-            "{so_far}{pages} pages: {ok} ok, {wrong} wrong, {torn} torn, {unverified} unverified, \
-             {unreadable} unreadable; {orphans} orphans; {repaired} repaired"
+            "{so_far}{}: {ok} ok, {wrong} wrong, {torn} torn, {unverified} unverified, {unreadable} unreadable; {}; \
+             {repaired} repaired",
+            Count(pages, "page"),
+            Count(orphans, "orphan")
         ))?;
     }
     walked?;
@@ -217,8 +219,9 @@ pub(crate) fn namespaces(place: &Place, output: &mut Output) -> Result {
         }
         for (namespace, pages, bytes) in rows {
             output.line(format_args!(
-                "{}: {pages} pages, {}, {}",
+                "{}: {}, {}, {}",
                 namespace.name(),
+                Count(pages, "page"),
                 Size(bytes),
                 namespace.layout()
             ))?;
@@ -247,7 +250,8 @@ pub(crate) fn drop(args: &Drop, output: &mut Output) -> Result {
     if output.is_json() {
         output.document(&json!({ "removed": removed }))?;
     } else {
-        output.line(format_args!("{removed} pages removed, with namespace {:?} of {url}", args.namespace))?;
+        let removed = Count(removed, "page");
+        output.line(format_args!("{removed} removed, with namespace {:?} of {url}", args.namespace))?;
     }
     Ok(Ending::Done)
 }

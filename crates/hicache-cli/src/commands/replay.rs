@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress;
 use crate::replayer::{Replayer, Rules};
-use crate::report::{Report, Size};
+use crate::report::{Count, Report, Size};
 use crate::session::{PoolSlots, Session};
 use crate::trace::{Request, Trace};
 use hicache::HostPool;
@@ -60,9 +60,9 @@ pub(crate) fn run(args: &Replay, output: &mut Output) -> Result {
 fn tell_smaller(args: &Replay, pool: &HostPool, output: &Output) {
     if args.pool_pages.is_none() && pool.slots() < POOL_PAGES.get() && !output.is_quiet() {
         output::note(format_args!(
-            "note: a pool of {} pages, {}: {POOL_PAGES} would be more than its share of the memory; --pool-pages N \
+            "note: a pool of {}, {}: {POOL_PAGES} would be more than its share of the memory; --pool-pages N \
              says how many",
-            pool.slots(),
+            Count(pool.slots().into(), "page"),
             Size(pool.region().len() as u64)
         ));
     }

@@ -5,7 +5,7 @@ use crate::args::Memory;
 use crate::failure::Result;
 use crate::meter::Step;
 use crate::output::Output;
-use crate::report::{Micros, Missed, Size};
+use crate::report::{Count, Micros, Missed, Size};
 use crate::session::Session;
 use hicache::{Backing, HugePageSize, HugePages, Region, RegionSpec, parse_bool};
 use serde::Serialize;
@@ -47,7 +47,11 @@ impl Figures {
         report.fact("depth", self.depth);
         report.fact(
             "memory",
-            format_args!("{}; {} pages read into registered memory", self.memory, self.registered_pages),
+            format_args!(
+                "{}; {} read into registered memory",
+                self.memory,
+                Count(self.registered_pages, "page")
+            ),
         );
         report.fact("cache", &self.cache);
         let used = if self.checksum { "on" } else { "off" };
