@@ -43,6 +43,9 @@ pub(crate) struct Report {
 /// The kind of row about memory that is reserved beforehand.
 const HUGE_PAGES: &str = "huge_pages";
 
+/// Characters of a line for people, after what it begins with.
+const LINE_LEN: usize = 100;
+
 /// Something that was asked for and not got.
 #[derive(Debug, Serialize)]
 pub(crate) struct Missed {
@@ -64,6 +67,37 @@ impl Missed {
         }
         all
     }
+
+    /// For people, one after the other, in lines that a terminal holds.
+    pub(crate) fn print(all: &[Self], output: &mut Output) -> Result<()> {
+        for Self { what, why } in all {
+            for (index, line) in wrapped(&format!("{what}: {why}"), LINE_LEN).iter().enumerate() {
+                output.line(format_args!("{:<11}{line}", if index == 0 { "without" } else { "" }))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text in lines of at most `len` characters, where words and commands are no longer: these are in backticks, and
+/// are to be copied.
+fn wrapped(text: &str, len: usize) -> Vec<String> {
+    let (mut lines, mut in_command): (Vec<String>, bool) = (Vec::new(), false);
+    let (mut line, mut word) = (String::new(), String::new());
+    for part in text.split_inclusive(' ') {
+        word.push_str(part);
+        in_command ^= part.matches('`').count() % 2 == 1;
+        if in_command {
+            continue;
+        }
+        if !line.is_empty() && line.len() + word.trim_end().len() > len {
+            lines.push(std::mem::take(&mut line).trim_end().to_owned());
+        }
+        line.push_str(&std::mem::take(&mut word));
+    }
+    line.push_str(&word);
+    lines.push(line);
+    lines
 }
 
 impl Report {
@@ -153,10 +187,7 @@ impl Report {
             Size(self.rss_peak_bytes)
         ))?;
         output.line(format_args!("store      {} ({}, engine {})", self.backend, self.mode, self.engine))?;
-        for missed in &self.fallbacks {
-            output.line(format_args!("without    {}: {}", missed.what, missed.why))?;
-        }
-        Ok(())
+        Missed::print(&self.fallbacks, output)
     }
 }
 
@@ -263,6 +294,19 @@ mod tests {
         let sorted: Vec<u32> = (1..=200).collect();
         assert_eq!((percentile(&sorted, 50), percentile(&sorted, 99)), (100, 198));
         assert_eq!((percentile(&[7], 50), percentile(&[7], 99), percentile(&[], 99)), (7, 7, 0));
+    }
+
+    #[test]
+    fn a_long_row_is_wrapped_and_a_command_in_it_stays_in_one_piece() {
+        let text =
+            "not enough: 33 pages wanted; reserve more with `echo 33 > /sys/kernel/nr_hugepages`, or less";
+        let lines = wrapped(text, 40);
+        assert!(lines.iter().all(|line| line.len() <= 40 || line.starts_with('`')), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains("`echo 33 > /sys/kernel/nr_hugepages`")), "{lines:?}");
+        assert_eq!((lines.join(" ").as_str(), lines.len()), (text, 4));
+        let open = "an `open command, and no end of it at all";
+        assert_eq!(wrapped(open, 10).join(" "), open);
+        assert_eq!(wrapped("short", 10), ["short"]);
     }
 
     #[test]

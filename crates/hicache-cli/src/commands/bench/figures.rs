@@ -93,10 +93,7 @@ impl Figures {
         output.line(format_args!("cache      {}", self.cache))?;
         let used = if self.checksum { "on" } else { "off" };
         output.line(format_args!("checksum   {used}; a core makes {:.1} GB/s", self.checksum_gb_per_s))?;
-        for missed in &self.fallbacks {
-            output.line(format_args!("without    {}: {}", missed.what, missed.why))?;
-        }
-        Ok(())
+        Missed::print(&self.fallbacks, output)
     }
 }
 

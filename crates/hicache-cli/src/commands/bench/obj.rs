@@ -269,9 +269,6 @@ impl Figures {
         output.line(format_args!("store      {}, {} requests sent again", self.mode, self.retries))?;
         let used = if self.checksum { "on" } else { "off" };
         output.line(format_args!("checksum   {used}; a core makes {:.1} GB/s", self.checksum_gb_per_s))?;
-        for missed in &self.fallbacks {
-            output.line(format_args!("without    {}: {}", missed.what, missed.why))?;
-        }
-        Ok(())
+        Missed::print(&self.fallbacks, output)
     }
 }
