@@ -94,7 +94,7 @@ fn exists_counts_the_leading_run_and_remove_what_was_there() {
     assert_eq!(asked("exists"), json!({ "exists": [true, true, false, true], "prefix": 2 }));
     assert_eq!(asked("remove"), json!({ "removed": 3 }));
     assert_eq!(asked("exists"), json!({ "exists": [false, false, false, false], "prefix": 0 }));
-    let plain = home.run(["exists", &key(1)]).ended(0);
+    let plain = home.run(["exists", &key(1), "--quiet"]).ended(0);
     assert_eq!(plain.text(), format!("{} no\n", key(1)));
 }
 
@@ -158,18 +158,29 @@ fn what_is_told_of_a_store_names_it() {
         |arguments: &[&str]| home.run(arguments.iter().copied().chain(["--backend", &url])).ended(0).text();
     let page = home.file("a", "x");
     for byte in [1, 2] {
-        assert_eq!(run(&["put", &key(byte), &page]), "written\n");
+        assert_eq!(run(&["put", &key(byte), &page, "--quiet"]), "written\n");
     }
+    let out = home.path("out");
+    let get = ["get", &key(1), out.to_str().unwrap()];
+    assert_eq!(run(&[&get[..], &["--quiet"]].concat()), "1 byte\n");
     for (arguments, line) in [
-        (&["list"][..], format!("store {url} (key, bytes, namespace, age)")),
+        (&["put", &key(1), &page][..], format!("present in namespace \"default\" of {url}")),
+        (&["put", &key(3), &page], format!("written to namespace \"default\" of {url}")),
+        (&get, format!("1 byte from namespace \"default\" of {url}")),
+        (&["exists", &key(1)], format!("store {url} (key, whether it is in namespace \"default\")")),
+        (&["list"], format!("store {url} (key, bytes, namespace, age)")),
         (&["namespaces"], format!("store {url} (namespace, pages, bytes, page layout)")),
         (&["stat"], format!("store       {url}")),
         (&["verify"], format!("store {url}")),
         (&["remove", &key(1)], format!("1 of 1 removed from namespace \"default\" of {url}")),
-        (&["drop", "default"], format!("1 page removed, with namespace \"default\" of {url}")),
+        (&["drop", "default"], format!("2 pages removed, with namespace \"default\" of {url}")),
     ] {
         assert_eq!(run(arguments).lines().next(), Some(line.as_str()));
     }
+    run(&["put", &key(1), &page]);
+    let missed = home.run(["get", &key(2), "-", "--backend", &url]).ended(1).stderr;
+    assert!(missed.contains(&format!("namespace \"default\" of {url} has no such page")), "{missed}");
+    assert!(run(&["drop", "default"]).starts_with("1 page removed"));
 }
 
 #[test]
@@ -237,7 +248,7 @@ fn a_page_without_a_check_is_told_from_one_that_is_not_there() {
 fn other_bytes_under_a_key_that_is_there_are_not_written() {
     let home = Home::new();
     home.run(["put", &key(1), &home.file("a", "first")]).ended(0);
-    assert_eq!(home.run(["put", &key(1), &home.file("b", "other")]).ended(0).text(), "present\n");
+    assert_eq!(home.run(["put", &key(1), &home.file("b", "other"), "--quiet"]).ended(0).text(), "present\n");
     assert_eq!(home.run(["get", &key(1), "-"]).ended(0).stdout, b"first");
 }
 

@@ -3,6 +3,7 @@
 use crate::args::{Get, Keys, Put};
 use crate::failure::{Ending, Failure, Result};
 use crate::output::{self, Output};
+use crate::report::Count;
 use crate::session::{Absent, Session};
 use hicache::{
     Call, Namespace, Page, PageKey, PageLayout, Stats, StorageBackendExt, Stored, memory_available,
@@ -26,7 +27,9 @@ pub(crate) fn put(args: &Put, output: &mut Output) -> Result {
     if bytes.is_empty() {
         return Err(Failure::Usage(format!("{name} is empty; a page has at least 1 byte")));
     }
-    let stored = Session::open(&args.place, Absent::Make)?.run(|session| {
+    let mut session = Session::open(&args.place, Absent::Make)?;
+    let url = session.url();
+    let stored = session.run(|session| {
         let namespace = match session.namespace(&args.namespace)? {
             Some(namespace) => namespace,
             None => Namespace::named(&args.namespace, PageLayout::opaque(bytes.len())?)?,
@@ -52,14 +55,16 @@ pub(crate) fn put(args: &Put, output: &mut Output) -> Result {
         }
         Ok(stored)
     })?;
-    let stored = match stored {
-        Stored::Written => "written",
-        Stored::Present => "present",
+    let (stored, place) = match stored {
+        Stored::Written => ("written", "to"),
+        Stored::Present => ("present", "in"),
     };
     if output.is_json() {
         output.document(&json!({ "stored": stored }))?;
-    } else {
+    } else if output.is_quiet() {
         output.line(stored)?;
+    } else {
+        output.line(format_args!("{stored} {place} namespace {:?} of {url}", args.namespace))?;
     }
     Ok(Ending::Done)
 }
@@ -71,8 +76,11 @@ pub(crate) fn get(args: &Get, output: &mut Output) -> Result {
             "--json and the page cannot both go to standard output; name a file".to_owned(),
         ));
     }
-    let mut missing = format!("not found: namespace {:?} has no such page {}", args.namespace, args.key);
-    let len = Session::open(&args.place, Absent::Refuse)?.run(|session| {
+    let mut session = Session::open(&args.place, Absent::Refuse)?;
+    let url = session.url();
+    let mut missing =
+        format!("not found: namespace {:?} of {url} has no such page {}", args.namespace, args.key);
+    let len = session.run(|session| {
         let Some(namespace) = session.namespace(&args.namespace)? else { return Ok(None) };
         let layout = *namespace.layout();
         let backend = session.backend(namespace)?;
@@ -94,7 +102,12 @@ pub(crate) fn get(args: &Get, output: &mut Output) -> Result {
     if output.is_json() {
         output.document(&json!({ "found": len.is_some(), "bytes": len.unwrap_or(0) }))?;
     } else if let Some(len) = len.filter(|_| !to_standard) {
-        output.line(format_args!("{len} bytes"))?;
+        let len = Count(len as u64, "byte");
+        if output.is_quiet() {
+            output.line(len)?;
+        } else {
+            output.line(format_args!("{len} from namespace {:?} of {url}", args.namespace))?;
+        }
     }
     if len.is_none() {
         output::note(missing);
@@ -120,19 +133,23 @@ fn why_none(stats: &Stats, key: &PageKey) -> Option<String> {
 }
 
 pub(crate) fn exists(args: &Keys, output: &mut Output) -> Result {
-    let there = Session::open(&args.place, Absent::Refuse)?.run(|session| {
-        match session.namespace(&args.namespace)? {
-            None => Ok(vec![false; args.keys.len()]),
-            Some(namespace) => {
-                let outcomes = session.backend(namespace)?.batch_exists(&args.keys, Call::default()).wait();
-                Ok(outcomes.into_iter().collect::<hicache::Result<Vec<bool>>>()?)
-            }
+    let mut session = Session::open(&args.place, Absent::Refuse)?;
+    let url = session.url();
+    let there = session.run(|session| match session.namespace(&args.namespace)? {
+        None => Ok(vec![false; args.keys.len()]),
+        Some(namespace) => {
+            let outcomes = session.backend(namespace)?.batch_exists(&args.keys, Call::default()).wait();
+            Ok(outcomes.into_iter().collect::<hicache::Result<Vec<bool>>>()?)
         }
     })?;
     if output.is_json() {
         let prefix = there.iter().take_while(|there| **there).count();
         output.document(&json!({ "exists": there, "prefix": prefix }))?;
     } else {
+        if !output.is_quiet() {
+            output
+                .line(format_args!("store {url} (key, whether it is in namespace {:?})", args.namespace))?;
+        }
         for (key, there) in args.keys.iter().zip(there) {
             output.line(format_args!("{key} {}", if there { "yes" } else { "no" }))?;
         }
