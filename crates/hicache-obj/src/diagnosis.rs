@@ -71,6 +71,10 @@ pub fn diagnose(location: &str, options: ObjOptions) -> Result<Vec<Finding>> {
 
 async fn examine(bucket: &Bucket) -> Vec<Finding> {
     let keys = bucket.check_credentials().await;
+    if keys.is_err() {
+        // No request can be signed: nothing is known of the service, nor of the bucket.
+        return credentials(bucket, keys.as_ref(), None, false).into_iter().collect();
+    }
     let nothing = format!("{}{NOBODY}", bucket.place().prefix());
     let answer = within(bucket.greet(&nothing)).await;
     let trouble = answer.err();

@@ -4,7 +4,7 @@
 use crate::stage::{self, Stage, alone, is_child, timed};
 use crate::stub::{self, Access, Action, Reply, Settings, Stub, bounded};
 use hicache_core::{ErrorKind, Source, StoreOptions};
-use hicache_obj::{Credentials, Endpoint, ObjOptions, Proxy};
+use hicache_obj::{Credentials, Endpoint, ObjOptions, Proxy, diagnose};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +50,12 @@ fn b075_without_credentials_the_store_is_refused_at_once() {
         }
         // What the SDK lists in lines is told in one.
         assert!(story.contains("Attempted: environment") && story.contains("; profile: none;"), "{story}");
+        // Of the service the doctor says nothing then: it was asked nothing.
+        let rows = diagnose("//b", automatic(&stage::guarded(Settings::default()))).unwrap();
+        assert_eq!(
+            rows.iter().map(|row| (row.name, row.ok)).collect::<Vec<_>>(),
+            [("s3_credentials", false)]
+        );
     });
 }
 
