@@ -83,7 +83,8 @@ fn interrupted_twice(child: &mut Child) -> String {
     let status = ended(child);
     let mut told = String::new();
     child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-    assert_eq!(status.code(), Some(143), "{told}");
+    // Either may be the first that it is given.
+    assert!(matches!(status.code(), Some(130 | 143)), "{status}: {told}");
     told
 }
 

@@ -68,7 +68,7 @@ impl Bucket {
         Arc::clone(&self.reach.read().unwrap_or_else(PoisonError::into_inner).wire)
     }
 
-    /// The store is closed: connections that nobody uses are, too.
+    /// Closes the connections that nobody uses.
     pub(crate) fn hang_up(&self) {
         self.wire().hang_up();
     }
@@ -270,6 +270,12 @@ impl Bucket {
                 error = error.fix("check the service and the network to it, or raise read_timeout");
             }
             Kind::Late => error = error.with("endpoint", self.service()).fix(MORE_TIME),
+            _ if trouble.told.status.is_some() && !trouble.told.is_of_s3 => {
+                // It may be the proxy's word.
+                if let Some(proxy) = self.wire().proxy() {
+                    error = error.with("proxy", proxy);
+                }
+            }
             _ => (),
         }
         let later = matches!(

@@ -1,6 +1,6 @@
 //! The ways to the service: connections, TLS, credentials and addressing, as the options say.
 
-use crate::dial::Dialer;
+use crate::dial::{Dialer, goes_straight};
 use crate::keys::Keys;
 use crate::options::{Credentials, ObjOptions, Proxy};
 use crate::place::{Endpoint, Place, is_host_name, is_path_style};
@@ -209,13 +209,11 @@ fn read_certificates(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn proxy(options: &ObjOptions) -> Result<ProxyConfig> {
-    let loopback = options.endpoint.as_ref().is_some_and(crate::place::Endpoint::is_loopback);
     match &options.proxy {
-        Proxy::Off => Ok(ProxyConfig::disabled()),
-        Proxy::Auto if loopback => Ok(ProxyConfig::disabled()),
-        Proxy::Auto => Ok(ProxyConfig::from_env()),
+        _ if goes_straight(options) => Ok(ProxyConfig::disabled()),
         Proxy::Url(url) => ProxyConfig::all(url.as_str())
             .map_err(|_| invalid("the proxy's URL cannot be used").fix("write proxy=http://host:port")),
+        _ => Ok(ProxyConfig::from_env()),
     }
 }
 

@@ -16,7 +16,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes of an answer's head, or of a line between chunks: what is read for at first, and at most.
 const BUFFER_LEN: usize = 8 * 1024;
@@ -44,6 +44,15 @@ pub(crate) struct Connection {
 pub(crate) struct Head {
     pub(crate) status: u16,
     pub(crate) fields: HeaderMap,
+    /// It came before all of the request was written.
+    pub(crate) early: bool,
+}
+
+/// An answer that has begun.
+struct Begun {
+    head: Head,
+    /// The connection goes on after it.
+    lasts: bool,
 }
 
 /// What is still to come of an answer.
@@ -66,6 +75,8 @@ enum Chunk {
 
 const NOTHING: Left = Left::Bytes(0);
 
+const SIZELESS: &str = "a chunk of the answer does not say how long it is";
+
 impl Connection {
     pub(crate) fn new(socket: Socket) -> Self {
         Self { socket, buffer: vec![0; BUFFER_LEN], held: 0..0, left: NOTHING, lasts: true }
@@ -76,13 +87,22 @@ impl Connection {
         self.lasts && self.left == NOTHING && self.held.is_empty()
     }
 
-    /// Whether the other side has left it open, and silent, since the last request.
-    pub(crate) async fn is_open(&mut self) -> bool {
-        poll_fn(|cx| Poll::Ready(self.poll_fill(cx).is_pending())).await
+    /// Whether an answer ends with the connection alone.
+    pub(crate) fn ends_by_closing(&self) -> bool {
+        self.left == Left::UntilClosed
     }
 
-    /// Sends a request; its answer's head. The answer ends the sending: of a body that it did not wait for, the rest
-    /// remains. `bodiless`: an answer to this request has none, whatever its head says.
+    /// Whether the other side has left it open, and silent, since the last request.
+    pub(crate) async fn is_open(&mut self) -> bool {
+        self.socket.is_silent() && poll_fn(|cx| Poll::Ready(self.poll_fill(cx).is_pending())).await
+    }
+
+    /// Sends a request; the head of its answer. One that is no success ends the sending: of a body that it did not wait
+    /// for, the rest remains. `bodiless`: an answer to this request has none, whatever its head says.
+    ///
+    /// # Errors
+    ///
+    /// Also where something comes before the request was sent: it is no answer to it.
     pub(crate) async fn exchange(
         &mut self,
         head: &[u8],
@@ -93,19 +113,23 @@ impl Connection {
         // Until all of it is over it is not to be used again.
         self.lasts = false;
         let mut unsent = head;
-        let (sent, answer) = loop {
-            let sent = self.send(&mut unsent, body, progress).await;
-            match self.head(progress).await {
-                // It is told to go on, or to wait.
-                Ok((Head { status: 100 | 102..=199, .. }, _)) => (),
-                answer => break (sent, answer),
+        let (sent, answer) = match self.send(&mut unsent, body, progress).await {
+            Ok(None) => (Ok(()), self.answer(progress).await),
+            Ok(Some(mut answer)) => {
+                answer.head.early = body.has_remaining();
+                let goes_on = (200..300).contains(&answer.head.status);
+                // Who takes the page all the same may not be done before it has all of it.
+                let sent = if goes_on { self.send_rest(body, progress).await } else { Ok(()) };
+                (sent, Ok(answer))
             }
+            // Who refuses may close before all is sent: what it said counts.
+            Err(error) if unsent.is_empty() => (Err(error), self.answer(progress).await),
+            Err(error) => return Err(error),
         };
-        // Who refuses may close before all is sent: what it said counts.
         match (sent, answer) {
             (Err(error), Err(_)) => Err(error),
             (sent, answer) => {
-                let (head, lasts) = answer?;
+                let Begun { head, lasts } = answer?;
                 self.left = if bodiless { NOTHING } else { Left::after(&head)? };
                 self.lasts = lasts && sent.is_ok() && !body.has_remaining() && self.left != Left::UntilClosed;
                 Ok(head)
@@ -113,39 +137,75 @@ impl Connection {
         }
     }
 
-    /// Until all is written, or something comes.
-    async fn send(&mut self, head: &mut &[u8], body: &mut impl Buf, progress: &Progress) -> io::Result<()> {
+    /// Writes all of it, unless an answer comes meanwhile: that, then.
+    async fn send(
+        &mut self,
+        head: &mut &[u8],
+        body: &mut impl Buf,
+        progress: &Progress,
+    ) -> io::Result<Option<Begun>> {
         poll_fn(|cx| {
-            while self.held.is_empty() {
+            loop {
                 if let Poll::Ready(came) = self.poll_fill(cx)? {
-                    return Poll::Ready(if came == 0 { Err(closed("before an answer")) } else { Ok(()) });
+                    if came == 0 {
+                        return Poll::Ready(Err(closed("before an answer")));
+                    }
+                    if !head.is_empty() {
+                        return Poll::Ready(Err(malformed("something came before anything was asked")));
+                    }
+                    progress.moved();
+                    if let Some(answer) = self.parse_answer()? {
+                        return Poll::Ready(Ok(Some(answer)));
+                    }
+                    continue;
                 }
                 if head.is_empty() && !body.has_remaining() {
-                    return Pin::new(&mut self.socket).poll_flush(cx);
+                    return Pin::new(&mut self.socket).poll_flush(cx).map_ok(|()| None);
                 }
-                let mut slices = [IoSlice::new(&[]); 1 + SLICES];
-                slices[0] = IoSlice::new(head);
-                let count = 1 + body.chunks_vectored(&mut slices[1..]);
-                let slices = &slices[usize::from(head.is_empty())..count];
-                let sent = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, slices))?;
-                if sent == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-                }
-                progress.moved();
-                let of_head = sent.min(head.len());
-                *head = &head[of_head..];
-                body.advance(sent - of_head);
+                ready!(self.poll_write(cx, head, body, progress))?;
             }
-            Poll::Ready(Ok(()))
         })
         .await
     }
 
-    /// The head of an answer, and whether the connection goes on after it.
-    async fn head(&mut self, progress: &Progress) -> io::Result<(Head, bool)> {
+    /// Writes what is left of a body whose answer has come.
+    async fn send_rest(&mut self, body: &mut impl Buf, progress: &Progress) -> io::Result<()> {
+        poll_fn(|cx| {
+            while body.has_remaining() {
+                ready!(self.poll_write(cx, &mut &[][..], body, progress))?;
+            }
+            Pin::new(&mut self.socket).poll_flush(cx)
+        })
+        .await
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: &mut &[u8],
+        body: &mut impl Buf,
+        progress: &Progress,
+    ) -> Poll<io::Result<()>> {
+        let mut slices = [IoSlice::new(&[]); 1 + SLICES];
+        slices[0] = IoSlice::new(head);
+        let count = 1 + body.chunks_vectored(&mut slices[1..]);
+        let slices = &slices[usize::from(head.is_empty())..count];
+        let sent = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, slices))?;
+        if sent == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        progress.moved();
+        let of_head = sent.min(head.len());
+        *head = &head[of_head..];
+        body.advance(sent - of_head);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Waits for the head of an answer.
+    async fn answer(&mut self, progress: &Progress) -> io::Result<Begun> {
         loop {
-            if let Some(head) = self.parse_head()? {
-                return Ok(head);
+            if let Some(answer) = self.parse_answer()? {
+                return Ok(answer);
             }
             if poll_fn(|cx| self.poll_fill(cx)).await? == 0 {
                 let begun = !self.held.is_empty();
@@ -155,7 +215,17 @@ impl Connection {
         }
     }
 
-    fn parse_head(&mut self) -> io::Result<Option<(Head, bool)>> {
+    /// The head of an answer, once it is there. Those before it that only say to go on, or to wait, are passed over.
+    fn parse_answer(&mut self) -> io::Result<Option<Begun>> {
+        loop {
+            match self.parse_head()? {
+                Some(Begun { head: Head { status: 100 | 102..=199, .. }, .. }) => (),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    fn parse_head(&mut self) -> io::Result<Option<Begun>> {
         let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut parsed = httparse::Response::new(&mut fields);
         let parsing = parsed.parse(&self.buffer[self.held.clone()]);
@@ -171,7 +241,7 @@ impl Connection {
         }
         let lasts = parsed.version == Some(1) && !has_token(&fields, &CONNECTION, "close");
         self.held.start += len;
-        Ok(Some((Head { status, fields }, lasts)))
+        Ok(Some(Begun { head: Head { status, fields, early: false }, lasts }))
     }
 
     /// Reads of the answer's body; nothing at its end.
@@ -211,11 +281,15 @@ impl Connection {
         loop {
             let held = &self.buffer[self.held.clone()];
             let read = match what {
+                // An empty line would pass for the last chunk's.
+                Chunk::Size if held.first().is_some_and(|first| !first.is_ascii_hexdigit()) => {
+                    return Poll::Ready(Err(malformed(SIZELESS)));
+                }
                 Chunk::Size => match httparse::parse_chunk_size(held) {
                     Ok(Status::Complete((len, 0))) => Some((len, Left::Chunk(Chunk::Trailer))),
                     Ok(Status::Complete((len, size))) => Some((len, Left::Chunk(Chunk::Bytes(size)))),
                     Ok(Status::Partial) => None,
-                    Err(_) => return Poll::Ready(Err(malformed("a chunk of the answer has no size"))),
+                    Err(_) => return Poll::Ready(Err(malformed(SIZELESS))),
                 },
                 Chunk::End | Chunk::Bytes(_) => match held {
                     [b'\r', b'\n', ..] => Some((2, Left::Chunk(Chunk::Size))),
@@ -319,201 +393,4 @@ fn malformed(why: impl Into<crate::dial::BoxError>) -> io::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use futures_util::future::join;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
-
-    fn run<T>(test: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
-    }
-
-    fn line() -> (Connection, DuplexStream) {
-        let (ours, theirs) = duplex(1 << 20);
-        (Connection::new(Box::new(ours)), theirs)
-    }
-
-    async fn ask(connection: &mut Connection, bodiless: bool) -> io::Result<Head> {
-        connection.exchange(b"GET / HTTP/1.1\r\n\r\n", &mut &[][..], bodiless, &Progress::new()).await
-    }
-
-    /// The rest of an answer, so many bytes at once.
-    async fn rest(connection: &mut Connection, at_once: usize) -> io::Result<Vec<u8>> {
-        let (mut all, mut some) = (Vec::new(), vec![0; at_once]);
-        loop {
-            match poll_fn(|cx| connection.poll_body(cx, &mut some)).await? {
-                0 => return Ok(all),
-                len => all.extend_from_slice(&some[..len]),
-            }
-        }
-    }
-
-    /// What is made of `answer`, which comes in parts of `parts` bytes and then ends: status, body, and whether the
-    /// connection may be used again.
-    async fn heard(
-        answer: &[u8],
-        parts: usize,
-        at_once: usize,
-        bodiless: bool,
-    ) -> io::Result<(u16, Vec<u8>, bool)> {
-        let (mut connection, mut server) = line();
-        let speaking = async {
-            for part in answer.chunks(parts) {
-                server.write_all(part).await.unwrap();
-                tokio::task::yield_now().await;
-            }
-            server.shutdown().await.unwrap();
-        };
-        let hearing = async {
-            let head = ask(&mut connection, bodiless).await?;
-            let body = rest(&mut connection, at_once).await?;
-            Ok((head.status, body, connection.is_free()))
-        };
-        join(hearing, speaking).await.0
-    }
-
-    #[test]
-    fn an_answer_is_read_to_its_end_however_it_is_cut_up() {
-        let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 2\r\n\r\nhi", "y".repeat(20_000));
-        let answers: [(&str, bool, u16, &str, bool); 14] = [
-            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", false, 200, "hello", true),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false, 200, "", true),
-            (
-                "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 5\r\n\r\nhello",
-                false,
-                200,
-                "hello",
-                true,
-            ),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", true, 200, "", true),
-            ("HTTP/1.1 404 Not Found\r\ntransfer-encoding: chunked\r\n\r\n", true, 404, "", true),
-            ("HTTP/1.1 204 No Content\r\n\r\n", false, 204, "", true),
-            (
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n",
-                false,
-                200,
-                "hello",
-                true,
-            ),
-            (
-                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: 1\r\ny: 2\r\n\r\n",
-                false,
-                200,
-                "hello",
-                true,
-            ),
-            ("HTTP/1.1 200 OK\r\n\r\nhello", false, 200, "hello", false),
-            ("HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello", false, 200, "hello", false),
-            (
-                "HTTP/1.1 200 OK\r\nconnection: x, Close\r\ncontent-length: 5\r\n\r\nhello",
-                false,
-                200,
-                "hello",
-                false,
-            ),
-            (
-                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n\
-                 HTTP/1.1 206 Partial Content\r\ncontent-length: 2\r\n\r\nhi",
-                false,
-                206,
-                "hi",
-                true,
-            ),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi, and more", false, 200, "hi", false),
-            (&long, false, 200, "hi", true),
-        ];
-        for (answer, bodiless, status, body, free) in answers {
-            for (parts, at_once) in [(usize::MAX, 1000), (1, 1000), (1, 1), (7, 3), (usize::MAX, 2)] {
-                let heard = run(heard(answer.as_bytes(), parts.min(answer.len()), at_once, bodiless));
-                let (found, text, is_free) = heard.unwrap_or_else(|error| panic!("{answer:?}: {error}"));
-                assert_eq!((found, text.as_slice()), (status, body.as_bytes()), "{answer:?}");
-                // What follows an answer may come after it is looked at.
-                assert!(is_free == free || parts < answer.len(), "{answer:?} {parts}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_no_answer_or_breaks_off_is_an_error_and_ends_the_connection() {
-        let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(2 * BUFFER_LEN_MAX));
-        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(FIELDS_MAX + 1));
-        for answer in [
-            "",
-            "\x15\x03\x03\0\x02\x02",
-            "SSH-2.0-OpenSSH_9.2\r\n",
-            "HTTP/1.1 200 OK\r\ncontent-le",
-            "HTTP/1.1 100 Continue\r\n\r\n",
-            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!",
-            "HTTP/1.1 200 OK\r\ncontent-length: +5\r\n\r\nhello",
-            "HTTP/1.1 200 OK\r\ncontent-length: \r\n\r\nhello",
-            "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\nhello",
-            "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nhello",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nhello",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello!\r\n0\r\n\r\n",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
-            &endless,
-            &many,
-        ] {
-            for parts in [usize::MAX, if answer.len() < 1000 { 1 } else { 997 }] {
-                let heard = run(heard(answer.as_bytes(), parts.min(answer.len().max(1)), 1000, false));
-                heard.map(|found| panic!("{answer:?} was taken for {found:?}")).unwrap_err();
-            }
-        }
-    }
-
-    #[test]
-    fn a_body_is_sent_behind_its_head_and_the_rest_remains_where_nobody_waits_for_it() {
-        run(async {
-            let (mut connection, mut server) = line();
-            let page: Vec<u8> = (0..3_000_000_u32).map(|n| n as u8).collect();
-            let (mut body, progress) = (&page[..], Progress::new());
-            let serving = async {
-                let mut came = vec![0; 10 + page.len()];
-                server.read_exact(&mut came).await.unwrap();
-                assert!(came.starts_with(b"PUT / ...\n") && came[10..] == page);
-                server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-            };
-            let sending = connection.exchange(b"PUT / ...\n", &mut body, false, &progress);
-            assert_eq!(join(sending, serving).await.0.unwrap().status, 200);
-            assert!(body.is_empty() && connection.is_free());
-
-            let mut body = &page[..];
-            let refusing = async {
-                server.read_exact(&mut [0; 10]).await.unwrap();
-                server.write_all(b"HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-            };
-            let sending = connection.exchange(b"PUT / ...\n", &mut body, false, &progress);
-            assert_eq!(join(sending, refusing).await.0.unwrap().status, 503);
-            assert!(!body.is_empty() && !connection.is_free(), "the server is owed the rest");
-        });
-    }
-
-    #[test]
-    fn a_connection_is_not_used_again_in_the_midst_of_an_answer_or_when_the_server_has_spoken_or_gone() {
-        run(async {
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
-            let (mut connection, mut server) = line();
-            assert!(connection.is_free() && connection.is_open().await);
-            server.write_all(answer).await.unwrap();
-            ask(&mut connection, false).await.unwrap();
-            assert!(!connection.is_free(), "its body is still to come");
-            assert_eq!(rest(&mut connection, 3).await.unwrap(), b"hello");
-            assert!(connection.is_free() && connection.is_open().await);
-            server.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").await.unwrap();
-            assert!(!connection.is_open().await);
-
-            let (mut connection, server) = line();
-            drop(server);
-            assert!(!connection.is_open().await);
-
-            let (mut connection, _server) = line();
-            let waiting =
-                tokio::time::timeout(std::time::Duration::from_millis(1), ask(&mut connection, false));
-            assert!(waiting.await.is_err());
-            assert!(!connection.is_free(), "an answer may be on its way");
-        });
-    }
-}
+mod tests;

@@ -44,6 +44,7 @@ pub(crate) struct Line {
     turn: Turn,
     /// `None` once it is dropped.
     connection: Option<Connection>,
+    was_used: bool,
 }
 
 impl Connections {
@@ -115,17 +116,22 @@ impl Turn {
     pub(crate) async fn line(self) -> Result<Line, BoxError> {
         while let Some(mut connection) = self.of.next_idle() {
             if connection.is_open().await {
-                return Ok(Line { turn: self, connection: Some(connection) });
+                return Ok(Line { turn: self, connection: Some(connection), was_used: true });
             }
         }
         let socket = self.of.dialer.dial(&self.of.origin).await?;
-        Ok(Line { turn: self, connection: Some(Connection::new(socket)) })
+        Ok(Line { turn: self, connection: Some(Connection::new(socket)), was_used: false })
     }
 }
 
 impl Line {
     pub(crate) fn connection(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("it is there until this is dropped")
+    }
+
+    /// Whether requests before this one have used it: it may have been closed since.
+    pub(crate) fn was_used(&self) -> bool {
+        self.was_used
     }
 
     /// Reads of the answer's body; nothing at its end.

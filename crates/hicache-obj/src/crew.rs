@@ -12,6 +12,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -22,6 +23,9 @@ pub(crate) const QUEUE_MAX: usize = 65_536;
 
 /// Every so many jobs, one comes from the lane that is last in line, so that none starves.
 const FAIR_TURN: u32 = 8;
+
+/// How long the end of a runtime waits for what it cannot end.
+const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// Work on one item, which owns its page.
 pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -98,7 +102,8 @@ impl Crew {
             .name("hicache-obj-keeper".to_string())
             .spawn(move || {
                 runtime.block_on(keeps.ended.notified());
-                drop(runtime);
+                // All that was accepted is done; what is left is a name that a resolver is still asked for.
+                runtime.shutdown_timeout(LAST_WAIT);
                 let closers = {
                     let mut queue = lock(&keeps.queue);
                     queue.ended = true;

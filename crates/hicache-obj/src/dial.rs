@@ -1,18 +1,22 @@
 //! How a connection to the service is made: by name or address, through a proxy, over TLS.
 
 use crate::options::{ObjOptions, Proxy};
+use crate::place::Endpoint;
 use http::{HeaderValue, Uri};
-use hyper_rustls::HttpsConnector;
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use rustls::{ClientConfig, RootCertStore};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tower_service::Service;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -20,9 +24,64 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A connection's bytes, in the clear.
 pub(crate) type Socket = Box<dyn Duplex>;
 
-pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {
+    /// Whether the other side has left it open and said nothing, by the kernel's word: the runtime may not have heard
+    /// of it yet. Under TLS it may have said what is no part of an answer.
+    fn is_silent(&self) -> bool {
+        true
+    }
+}
 
-impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Duplex for T {}
+/// What has a TCP connection under it.
+trait OnTcp {
+    fn tcp(&self) -> &TcpStream;
+
+    fn is_secure(&self) -> bool;
+}
+
+impl OnTcp for TokioIo<TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        self.inner()
+    }
+
+    fn is_secure(&self) -> bool {
+        false
+    }
+}
+
+impl<T: OnTcp> OnTcp for MaybeHttpsStream<T> {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Http(under) => under.tcp(),
+            Self::Https(tls) => tls.inner().get_ref().0.inner().tcp(),
+        }
+    }
+
+    fn is_secure(&self) -> bool {
+        match self {
+            Self::Http(under) => under.is_secure(),
+            Self::Https(_) => true,
+        }
+    }
+}
+
+impl<T> Duplex for TokioIo<MaybeHttpsStream<T>>
+where
+    T: OnTcp,
+    Self: AsyncRead + AsyncWrite + Send + Sync + Unpin,
+{
+    fn is_silent(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(self.inner().tcp(), &mut [0; 1], flags) {
+            Ok((0, _)) => false,
+            Ok(_) => self.inner().is_secure(),
+            Err(error) => error == Errno::AGAIN,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Duplex for tokio::io::DuplexStream {}
 
 /// What the ways to all places have in common.
 #[derive(Clone)]
@@ -99,11 +158,25 @@ where
 
 /// `None`: there are none on any way.
 fn proxies(options: &ObjOptions) -> Option<Matcher> {
+    if goes_straight(options) {
+        return None;
+    }
+    Some(match &options.proxy {
+        Proxy::Url(url) => Matcher::builder().all(url.as_str()).build(),
+        _ => Matcher::from_env(),
+    })
+}
+
+/// Whether no proxy is looked for, whatever else the environment says: `NO_PROXY=*` holds for addresses, too.
+pub(crate) fn goes_straight(options: &ObjOptions) -> bool {
+    let by_none = |name| std::env::var(name).is_ok_and(|rules| rules.trim() == "*");
     match &options.proxy {
-        Proxy::Off => None,
-        Proxy::Auto if options.endpoint.as_ref().is_some_and(crate::place::Endpoint::is_loopback) => None,
-        Proxy::Auto => Some(Matcher::from_env()),
-        Proxy::Url(url) => Some(Matcher::builder().all(url.as_str()).build()),
+        Proxy::Off => true,
+        Proxy::Auto => {
+            options.endpoint.as_ref().is_some_and(Endpoint::is_loopback)
+                || ["NO_PROXY", "no_proxy"].into_iter().any(by_none)
+        }
+        Proxy::Url(_) => false,
     }
 }
 

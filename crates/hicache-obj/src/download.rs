@@ -79,8 +79,9 @@ impl Intake {
             while !self.left.is_empty() && poll_fn(|cx| self.poll_take(cx, &mut body, target)).await? > 0 {
                 bucket.came(&progress);
             }
-            // To its end also so that the connection is free again.
-            Ok(self.left.is_empty() && body.read(&mut [0]).await? > 0)
+            // To its end also so that the connection is free again, unless that is when it is closed.
+            let ends = body.connection().ends_by_closing();
+            Ok(self.left.is_empty() && !ends && body.read(&mut [0]).await? > 0)
         };
         if bucket.receive(&progress, reading).await? {
             return Err(Trouble::flaw(Flaw::Torn("more bytes came than were asked for".to_string())));

@@ -115,7 +115,8 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// A proxy may answer for the service: a success without an ETag, or before the body was sent, is looked at.
+    /// A proxy may answer for the service: a success without an ETag, or before the body was sent, is looked at. What
+    /// the kernels on both sides have room for counts as sent: of a page so short an early answer cannot be told.
     async fn put_once(&self, upload: &Upload<'_>) -> std::result::Result<(), Trouble> {
         if self.bucket.put(upload).await? {
             return Ok(());

@@ -197,6 +197,13 @@ async fn fill(
             "the service sends all of an object for a part of it".to_string(),
         )));
     }
+    if let Some(told) = answer.range() {
+        let end = total(&answer).map_or(range.end, |total| total.min(range.end));
+        if told.split_once('/').map(|(told, _)| told) != Some(&format!("bytes {}-{}", range.start, end - 1)) {
+            let why = format!("the service sends another part than was asked for ({told})");
+            return Err(Trouble::flaw(Flaw::Wrong(why)));
+        }
+    }
     let intake = Intake::part(facts, page_len, range.start as usize..range.end as usize);
     intake.take(bucket, answer.body, Some(target)).await
 }

@@ -123,7 +123,7 @@ impl Bucket {
             .maybe_header("x-amz-server-side-encryption-aws-kms-key-id", self.encryption_key());
         let mut body = upload.body(0..len as usize);
         let answer = self.give(draft, &mut body).await.map_err(|trouble| self.of_upload(trouble))?;
-        Ok(answer.tag().is_some() && !body.has_remaining())
+        Ok(answer.tag().is_some() && !answer.early)
     }
 
     /// Some services say nothing but 400 to a header that they do not know.

@@ -68,6 +68,7 @@ struct Renewed {
     credentials: bool,
     clock: bool,
     page: bool,
+    connection: bool,
 }
 
 impl<'a> Tries<'a> {
@@ -137,6 +138,9 @@ impl<'a> Tries<'a> {
         if trouble.kind != Kind::Late {
             self.unanswered = matches!(trouble.kind, Kind::Outage | Kind::Stalled);
         }
+        if trouble.told.no_descriptors {
+            self.bucket.hang_up();
+        }
         trouble.told.after_lost_answer = self.may_be_done;
         self.may_be_done |= trouble.may_be_done();
         let wait = match self.wait_for(&trouble) {
@@ -175,6 +179,13 @@ impl<'a> Tries<'a> {
             Kind::Skewed if once(&mut self.renewed.clock) => now,
             Kind::Unknown(what) if self.bucket.go_without(what) => now,
             Kind::Flaw(flaw) if flaw.may_be_of_the_way() && once(&mut self.renewed.page) => now,
+            Kind::Outage
+                if trouble.told.was_closed
+                    && self.attempts <= self.retries
+                    && once(&mut self.renewed.connection) =>
+            {
+                now
+            }
             Kind::Outage | Kind::Stalled | Kind::Throttled | Kind::Unsigned
                 if self.attempts <= self.retries =>
             {

@@ -6,6 +6,7 @@ use aws_sdk_s3::error::SdkError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use hicache_core::{ErrorKind, without_users};
 use http::HeaderMap;
+use rustix::io::Errno;
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::io::ErrorKind::NotFound;
@@ -79,6 +80,10 @@ pub(crate) struct Told {
     pub(crate) retry_after: Option<Duration>,
     /// The service's clock.
     pub(crate) server_time: Option<SystemTime>,
+    /// A connection that was used before had been closed: another one is there at once.
+    pub(crate) was_closed: bool,
+    /// This process has no descriptor left.
+    pub(crate) no_descriptors: bool,
     /// An attempt before this one may have done what was asked, and its answer was lost.
     pub(crate) after_lost_answer: bool,
 }
@@ -195,6 +200,12 @@ impl Trouble {
         if is_ours {
             return Self::new(Kind::Refused(ErrorKind::InvalidConfig), why);
         }
+        let code = find::<std::io::Error>(error).and_then(std::io::Error::raw_os_error);
+        if matches!(code.map(Errno::from_raw_os_error), Some(Errno::MFILE | Errno::NFILE)) {
+            let mut trouble = Self::new(Kind::Outage, why).fix("raise ulimit -n, or lower concurrency");
+            trouble.told.no_descriptors = true;
+            return trouble;
+        }
         Self::new(Kind::Outage, why).fix(UNREACHED)
     }
 
@@ -273,13 +284,13 @@ impl Answer {
         why.truncate(why.floor_char_boundary(300));
         let told = Told {
             is_of_s3: self.is_of_s3(),
-            fix: fix(&kind, self.code.as_deref()).map(str::to_string),
+            fix: fix(&kind, self.status, self.code.as_deref()).map(str::to_string),
             status: Some(self.status),
             retry_after: self.retry_after.as_deref().and_then(parse_retry_after),
             server_time: self.date,
-            after_lost_answer: false,
             code: self.code,
             request_id: self.request_id,
+            ..Told::default()
         };
         Trouble { told: Box::new(told), ..Trouble::new(kind, why) }
     }
@@ -326,7 +337,7 @@ impl Answer {
             // Two conditional writes of one object at once: one of them is asked to come again.
             (409, _) => Kind::Outage,
             (404, _) => Kind::Absent,
-            (401, _) => Kind::Refused(ErrorKind::PermissionDenied),
+            (401 | 407, _) => Kind::Refused(ErrorKind::PermissionDenied),
             (
                 400 | 403,
                 "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "AccountProblem",
@@ -382,8 +393,9 @@ impl Answer {
     }
 }
 
-fn fix(kind: &Kind, code: Option<&str>) -> Option<&'static str> {
+fn fix(kind: &Kind, status: u16, code: Option<&str>) -> Option<&'static str> {
     Some(match (kind, code) {
+        _ if status == 407 => "name user and password in the proxy's URL: http://user:password@host:port",
         (_, Some("NoSuchBucket")) => "make the bucket, or name another; see endpoint, region and path_style",
         (_, Some("SignatureDoesNotMatch")) => "check secret_key; a proxy that changes headers does this, too",
         (_, Some("InvalidAccessKeyId")) => "check access_key, and that the endpoint is the one it belongs to",

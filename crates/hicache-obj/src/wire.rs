@@ -27,6 +27,7 @@ use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -91,6 +92,8 @@ pub(crate) struct Turn {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     fields: HeaderMap,
+    /// It came before all of the request was sent: whoever gave it had not seen it all.
+    pub(crate) early: bool,
     /// What is still to come.
     pub(crate) body: Line,
     /// What has come, where a body was sent.
@@ -233,9 +236,13 @@ impl Wire {
         progress.moved();
         let bodiless = draft.method == Method::HEAD;
         let exchange = line.connection().exchange(&self.head(&request), body, bodiless, progress).await;
-        let Head { status, fields } = exchange.map_err(|error| Trouble::of_connection(&error))?;
+        let Head { status, fields, early } = exchange.map_err(|error| {
+            let mut trouble = Trouble::of_connection(&error);
+            trouble.told.was_closed = line.was_used() && is_end(error.kind());
+            trouble
+        })?;
         if (200..300).contains(&status) {
-            return Ok(Answer { status, fields, body: line, document: String::new() });
+            return Ok(Answer { status, fields, early, body: line, document: String::new() });
         }
         let trouble = match document(&mut line, progress).await {
             Ok(document) => Trouble::of_response(status, &fields, document, now),
@@ -382,6 +389,12 @@ async fn document(body: &mut Line, progress: &Progress) -> std::result::Result<S
             _ => return Ok(String::from_utf8_lossy(&text).into_owned()),
         }
     }
+}
+
+/// Whether that is how a connection ends that the other side has closed.
+fn is_end(error: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error, BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// As a request names it: without the port that is meant anyway.
