@@ -46,6 +46,22 @@ fn a_measurement_of_a_service_tells_what_the_store_does_whoever_asked_for_it() {
     assert_eq!(of("&concurrency=4", &["--concurrency", "2"]), (2, true));
 }
 
+/// Connections that nobody uses are given up where a process has no descriptor left for another.
+#[test]
+fn a_measurement_with_fewer_descriptors_than_requests_comes_to_its_end_and_leaves_nothing() {
+    let test = "a_measurement_with_fewer_descriptors_than_requests_comes_to_its_end_and_leaves_nothing";
+    let Some(server) = S3Server::for_test(test, &Kind::ALL) else { return };
+    let home = Home::new();
+    let prefix = format!("few/{}", std::process::id());
+    let url = server.access().url(&prefix);
+    let flags = "--json --pages 200 --page-bytes 64KiB --concurrency 64";
+    let script = format!("ulimit -n 40; exec \"$H\" bench obj {flags} --backend '{url}'");
+    let told = home.shell(&script).ended(0).json();
+    assert!(told["retries"].as_u64().unwrap() > 0, "there were enough: {told}");
+    let left = server.client().keys(&prefix).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// A measurement that takes long, once pages of it are in the bucket.
 fn begun(home: &Home, server: &S3Server, prefix: &str, options: &str) -> Child {
     let url = server.access().url(prefix) + options;
