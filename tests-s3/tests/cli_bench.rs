@@ -2,6 +2,7 @@
 
 use hicache_s3_tests::{Kind, S3Server};
 use hicache_tests::{Home, Ran};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,21 @@ fn a_measurement_that_is_stopped_leaves_no_object_also_of_calls_that_were_under_
     assert!(!ran.stderr.contains("is left"), "{}", ran.stderr);
     let left = server.client().keys(&prefix).unwrap();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_measurement_that_is_stopped_while_the_service_stands_still_says_what_it_waits_for() {
+    let test = "a_measurement_that_is_stopped_while_the_service_stands_still_says_what_it_waits_for";
+    let Some(server) = S3Server::for_test(test, &Kind::OWN) else { return };
+    let home = Home::new();
+    let mut child = begun(&home, &server, &format!("still/{}", std::process::id()), "&deadline=5s");
+    server.pause();
+    let stopped = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(told.any(|line| line.contains("interrupted") && line.contains("once more")));
+    server.resume();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{:?}", told.collect::<Vec<_>>());
 }
 
 #[test]

@@ -81,6 +81,9 @@ impl Connection {
                 self.plain("200 OK", "")
             }
             Method::Put if head.parameter("uploadId").is_none() => self.put(head),
+            Method::Get if is_bucket && head.parameter("uploads").is_some() => {
+                self.refuse("501 Not Implemented", "NotImplemented", false)
+            }
             Method::Get if is_bucket => {
                 let body = listing(&self.objects, &head);
                 self.document(&body)

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// How long the last words may take: standard error may be a pipe that nobody reads.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long the first signal may take before the user is told what it waits for.
+const WORD_AFTER: Duration = Duration::from_secs(1);
 /// How long a wait goes on before it looks for the signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What a shell adds to the number of the signal that ended a command.
@@ -51,6 +53,14 @@ impl Interrupt {
     fn came(&self, signal: i32) {
         let first = self.signal.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
         if first.is_ok() {
+            // Who is done sooner needs no word.
+            let tell = || {
+                thread::sleep(WORD_AFTER);
+                output::note(
+                    "note: interrupted: it ends when what is under way is done; once more ends it at once",
+                );
+            };
+            drop(thread::Builder::new().spawn(tell));
             return;
         }
         let left = self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).join("; ");

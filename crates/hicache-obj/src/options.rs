@@ -496,7 +496,11 @@ fn parse_wait(text: &str) -> std::result::Result<Duration, String> {
 }
 
 fn parse_retries(text: &str) -> std::result::Result<u32, String> {
-    if text == "0" { Ok(0) } else { parse_few(text).map(NonZeroU32::get) }
+    match text.parse() {
+        Ok(retries) if retries > CONCURRENCY_MAX => Err(format!("at most {CONCURRENCY_MAX}")),
+        Ok(retries) => Ok(retries),
+        Err(_) => Err("want a whole number, 0 for none".to_string()),
+    }
 }
 
 fn parse_part(text: &str) -> std::result::Result<u64, String> {

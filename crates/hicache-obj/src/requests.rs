@@ -285,7 +285,13 @@ impl Bucket {
             .customize()
             // The SDK leaves it out where there is no body, and some servers want to be told.
             .mutate_request(|request| drop(request.headers_mut().insert("content-length", "0")));
-        let output = self.moving(&Progress::new(), request.send()).await?.map_err(Trouble::of)?;
+        let begun = self.moving(&Progress::new(), request.send()).await?.map_err(Trouble::of);
+        let output = begun.map_err(|trouble| match trouble.kind {
+            Kind::Unknown("") => Trouble { kind: Kind::Refused(ErrorKind::Unsupported), ..trouble }.fix(
+                "the service knows no uploads in parts: raise multipart_threshold to the length of a page",
+            ),
+            _ => trouble,
+        })?;
         output
             .upload_id
             .ok_or_else(|| Trouble::new(Kind::Outage, "an upload in parts was begun without an id"))
@@ -343,9 +349,13 @@ impl Bucket {
             .set_key_marker(from.and_then(|from| from.name.clone()))
             .set_upload_id_marker(from.and_then(|from| from.id.clone()));
         let listed = self.moving(&Progress::new(), request.send()).await?.map_err(Trouble::of);
-        // What is not known here says nothing of what an upload may have.
         listed.map_err(|trouble| match trouble.kind {
+            // What is not known here says nothing of what an upload may have.
             Kind::Unknown(_) => Trouble { kind: Kind::Refused(ErrorKind::Unsupported), ..trouble },
+            // Who does not know the question lists the objects.
+            _ if trouble.why.contains("invalid XML root") => {
+                Trouble { kind: Kind::Refused(ErrorKind::Unsupported), ..trouble }
+            }
             _ => trouble,
         })
     }

@@ -115,6 +115,14 @@ impl Trouble {
         E: StdError + Send + Sync + 'static,
     {
         match &error {
+            // A success that is not what an answer to that is.
+            SdkError::ServiceError(service)
+                if service.raw().status().is_success() && !says_error(service.raw()) =>
+            {
+                let status = service.raw().status().as_u16();
+                Self::new(Kind::Outage, format!("the answer cannot be read: {}", chain(&error)))
+                    .with_status(status)
+            }
             SdkError::ServiceError(service) => {
                 let response = service.raw();
                 let body = response.body().bytes().map(String::from_utf8_lossy).unwrap_or_default();
@@ -414,6 +422,11 @@ fn fix(kind: &Kind, status: u16, code: Option<&str>) -> Option<&'static str> {
 /// Whether the document of a success says that there was none: services that answer before they are done do so.
 pub(crate) fn is_error(document: &str) -> bool {
     document.contains("<Error>") && element(document, "Code").is_some()
+}
+
+/// Whether an answer to the SDK has the document of an error.
+fn says_error(response: &HttpResponse) -> bool {
+    response.body().bytes().is_some_and(|body| is_error(&String::from_utf8_lossy(body)))
 }
 
 /// The text of the first element of that name.

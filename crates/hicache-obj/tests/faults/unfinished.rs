@@ -1,7 +1,7 @@
 //! Uploads in parts that killed writers left behind: told, and given up by who repairs.
 
 use crate::stage::{self, Stage};
-use crate::stub::{Action, Settings, bounded};
+use crate::stub::{Action, Reply, Settings, bounded};
 use hicache_core::{Depth, Found, Namespace, PageLayout, Scan, State, Store};
 use hicache_obj::{Finding, diagnose};
 use std::ops::ControlFlow;
@@ -92,15 +92,22 @@ fn a_scan_of_one_namespace_tells_of_its_own_uploads_and_one_of_names_of_none() {
 #[test]
 fn a_service_that_does_not_list_uploads_is_verified_without() {
     bounded(|| {
-        for (status, code) in [
-            (501, "NotImplemented"),
-            (405, "MethodNotAllowed"),
-            (403, "AccessDenied"),
-            (400, "InvalidRequest"),
-        ] {
+        let refusals: [fn() -> Action; 5] = [
+            || Action::error(501, "NotImplemented"),
+            || Action::error(405, "MethodNotAllowed"),
+            || Action::error(403, "AccessDenied"),
+            || Action::error(400, "InvalidRequest"),
+            // Of a service that takes it for a question for objects.
+            || {
+                let listing = "<ListBucketResult><Name>b</Name><KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys>\
+                               <IsTruncated>false</IsTruncated></ListBucketResult>";
+                Action::reply(Reply::new(200).with("content-type", "application/xml").holding(listing))
+            },
+        ];
+        for (status, refusal) in refusals.into_iter().enumerate() {
             let stage = littered();
             stage.stub.script(move |request, _| match request.query_value("uploads").is_some() {
-                true => Action::error(status, code),
+                true => refusal(),
                 false => Action::normal(),
             });
             assert_eq!(verify(&stage, contents(true)).len(), 0, "{status}");

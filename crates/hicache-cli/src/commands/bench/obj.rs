@@ -197,7 +197,7 @@ impl<'a> Bench<'a> {
             let ended = run();
             // A call that nobody waits for goes on, and what it stored after the removal would be left.
             while pollster::block_on(calls.next()).is_some() {}
-            ended
+            self.interrupt.check().and(ended)
         })?;
         Ok(meter.step())
     }
