@@ -11,12 +11,14 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The server's parts, each with a port for HTTP and one for its own protocol; S3 is first.
 const PARTS: [&str; 5] = ["s3", "master", "volume", "filer", "admin"];
 const LOG: &str = "log";
+/// How long its threads may take to stop.
+const PAUSE_LIMIT: Duration = Duration::from_secs(10);
 /// It looks at its ports first thing, and ends at once if it may not have one.
 const SETTLED: Duration = Duration::from_millis(300);
 /// How often other ports are tried.
@@ -77,6 +79,23 @@ impl Package {
 
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
+        // Each thread goes on until it next comes by the kernel.
+        let running = self.running.as_ref().expect("the server runs");
+        let threads = format!("/proc/{}/task", running.child.id());
+        let stands = |thread: &Path| {
+            let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+            // Behind the name, which may hold anything: `(name) T`.
+            stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+        };
+        let end = Instant::now() + PAUSE_LIMIT;
+        while !fs::read_dir(&threads)
+            .expect("a process has threads")
+            .flatten()
+            .all(|thread| stands(&thread.path()))
+        {
+            assert!(Instant::now() < end, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn resume(&self) {

@@ -52,3 +52,20 @@ fn each_configuration_that_the_documentation_shows_is_right() {
     }
     assert!(shown >= 6, "{shown}");
 }
+
+#[test]
+fn the_doctor_says_what_a_bucket_lacks_to_be_asked_and_looks_at_the_machine_all_the_same() {
+    let home = Home::new();
+    let told = home.run(["doctor", "--json", "--backend", "s3://bucket/kv"]).ended(0).json();
+    let row = |name: &str| {
+        let rows = told["checks"].as_array().unwrap().iter();
+        rows.clone().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name} in {told}")).clone()
+    };
+    let reached = row("s3_reachable");
+    assert_eq!(reached["ok"], false);
+    assert!(reached["found"].as_str().unwrap().contains("region is not known"), "{reached}");
+    assert!(reached["fix"].as_str().unwrap().contains("set region, or an endpoint"), "{reached}");
+    row("nofile");
+    // What no service could mend is bad usage.
+    home.run(["doctor", "--backend", "s3://bucket/kv?retries=many"]).ended(2);
+}

@@ -325,23 +325,6 @@ fn the_doctor_says_of_a_damaged_marker_and_of_somebody_elses_directory_that_no_s
 }
 
 #[test]
-fn the_doctor_says_what_a_bucket_lacks_to_be_asked_and_looks_at_the_machine_all_the_same() {
-    let home = Home::new();
-    if !home.has("s3") {
-        let test = "the_doctor_says_what_a_bucket_lacks_to_be_asked_and_looks_at_the_machine_all_the_same";
-        return skip(test, "needs a command that is built with obj");
-    }
-    let told = home.run(["doctor", "--json", "--backend", "s3://bucket/kv"]).ended(0).json();
-    let reached = row(&told, "s3_reachable");
-    assert_eq!(reached["ok"], false);
-    assert!(reached["found"].as_str().unwrap().contains("region is not known"), "{reached}");
-    assert!(reached["fix"].as_str().unwrap().contains("set region, or an endpoint"), "{reached}");
-    assert_eq!(row(&told, "nofile")["name"], "nofile");
-    // What no service could mend is bad usage, as it was.
-    home.run(["doctor", "--backend", "s3://bucket/kv?retries=many"]).ended(2);
-}
-
-#[test]
 fn the_doctor_goes_by_the_huge_pages_that_the_store_asks_for() {
     let home = Home::new();
     let of = |option: &str, variable: &str| {
