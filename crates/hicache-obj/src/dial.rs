@@ -24,6 +24,7 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A connection's bytes, in the clear.
 pub(crate) type Socket = Box<dyn Duplex>;
 
+/// Both ways of a connection, whatever lies under it.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {
     /// Whether the other side has left it open and said nothing, by the kernel's word: the runtime may not have heard
     /// of it yet. Under TLS it may have said what is no part of an answer.
